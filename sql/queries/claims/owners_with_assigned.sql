@@ -1,0 +1,17 @@
+-- Which of these owners have something assigned to them that may be claimable now. Most have nothing, and share one scan.
+select c.endpoint_id, c.owner
+from unnest(%(endpoint_ids)s::uuid[], %(owners)s::text[]) as c (endpoint_id, owner)
+where exists (
+        select from todos t
+        where t.endpoint_id = c.endpoint_id and t.assignee = c.owner and t.assignee is not null and t.state = 'pending'
+    )
+    or exists (
+        select from todos t
+        where t.endpoint_id = c.endpoint_id and t.assignee = c.owner
+            and t.next_retry_at is not null and t.next_retry_at <= statement_timestamp()
+    )
+    or exists (
+        select from todos t
+        where t.endpoint_id = c.endpoint_id and t.assignee = c.owner
+            and t.lease_expires_at is not null and t.lease_expires_at <= statement_timestamp()
+    )

@@ -1,0 +1,1 @@
+"""The one place that knows Postgres: connections and transactions, migrations, and the embedded server."""

@@ -1,0 +1,281 @@
+"""One client's socket, with a bound on everything that the client can make us wait for.
+
+Hypercorn shields its sends from cancellation, keeps no clock on a slow head, and can leave a task waiting for a
+connection that is gone. So the clocks, and the word on whether the client is still there, live here, in the stream that
+it is given. Nothing in it needs the HTTP library to behave.
+
+What ends a connection, and what is left to do then:
+
+    gone     the client hung up, its socket failed, or it took too long to read   nobody is left to answer
+    ended    our side has said its last word (an orderly close, a time-out)       what was sent may still arrive
+
+In both, when no request is running, the connection's whole task tree is cancelled; a request that is still running has
+APPLICATION_SECONDS_MAX to notice.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import trio
+
+# The client must take SEND_CHUNK_BYTES in this time: 6 KiB a second. A slower one is cut off.
+SEND_SECONDS_MAX = 10.0
+SEND_CHUNK_BYTES = 65_536
+
+# A request's head must be complete this long after the connection, or after its first byte on a connection in use.
+HEAD_SECONDS_MAX = 10.0
+
+# A connection may wait this long for its next request. Longer than the 60 s at which common proxies let go, so that
+# they close first and never send a request into a closing connection.
+IDLE_SECONDS_MAX = 75.0
+
+# What is left of these bounds once the house is closing.
+CLOSING_SEND_SECONDS_MAX = 1.0
+CLOSING_IDLE_SECONDS_MAX = 0.5
+CLOSING_LINGER_SECONDS_MAX = 0.25
+
+# After our last word we go on reading for a while: closing a socket with unread bytes in it makes the kernel send a
+# reset, and that destroys an answer (a 413, say) which the client has not read yet.
+LINGER_SECONDS_MAX = 5.0
+LINGER_QUIET_SECONDS_MAX = 1.0
+
+# How long an answer that is being written may go on when the client is gone.
+CUT_SECONDS = 0.25
+
+# How long an application may go on with a request whose client is gone, before it is cancelled.
+APPLICATION_SECONDS_MAX = 30.0
+
+# tcp_info.tcpi_state, its first byte: the other side has sent its FIN (CLOSE_WAIT), or the connection is no more.
+_HUNG_UP_STATES = frozenset({7, 8, 9, 11})
+
+
+class GuardedStream:
+    """A Trio stream over a connected TCP socket, as Hypercorn's connection object takes it.
+
+    `broken`: a send failed or took too long, so an answer may not have arrived. `gone`: nobody is left to answer
+    (`broken`, or the client hung up). `scope` is the cancel scope around everything that serves this connection.
+    """
+
+    def __init__(self, stream: trio.SocketStream, *, scope: trio.CancelScope) -> None:
+        self.socket = stream.socket
+        self.broken = False
+        self.gone = False
+        self.http2 = False
+        self.requests = 0
+
+        self._stream = stream
+        self._scope = scope
+        self._ended = False
+        self._closing = False
+        self._spoken = False
+        self._idle_since = trio.current_time()
+        # A new connection owes us a head; afterwards the clock runs from a head's first byte.
+        self._head_since: float | None = self._idle_since
+        self._receiving: trio.CancelScope | None = None
+        self._sending: trio.CancelScope | None = None
+        self._sent = trio.Event()
+        self._answers: set[trio.CancelScope] = set()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Bytes from the client, b"" when it hung up. Raises ClosedResourceError when its time is up or we ended."""
+        if self._ended:
+            raise trio.ClosedResourceError("our side of the connection has ended")
+        with trio.CancelScope(deadline=self._receive_deadline()) as self._receiving:
+            try:
+                data = bytes(await self._stream.receive_some(max_bytes))
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._hung_up()
+                raise
+            finally:
+                receiving, self._receiving = self._receiving, None
+        if receiving.cancelled_caught:
+            self._end()
+            raise trio.ClosedResourceError("the client took too long, or the house is closing")
+        if not data:
+            self._hung_up()
+        elif self._head_since is None and not self.requests:
+            self._head_since = trio.current_time()
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of `data`, each part within its bound.
+
+        Raises BrokenResourceError and marks the stream broken if the client does not take it, or has hung up while a
+        request of its own is being answered: bytes for a closed socket vanish, and must not count as delivered (R15).
+        """
+        if not data:
+            return
+        if self._ended:
+            self._break()
+            raise trio.ClosedResourceError("our side of the connection has ended")
+        if self.broken or (self.requests and self._peer_hung_up()):
+            self._break()
+            raise trio.BrokenResourceError("the client is gone")
+        sent = False
+        self._spoken = True
+        try:
+            with memoryview(data) as view:
+                for start in range(0, len(view), SEND_CHUNK_BYTES):
+                    await self._send_chunk(view[start : start + SEND_CHUNK_BYTES])
+            sent = True
+        finally:
+            # Also when a cancellation cuts it short: half an answer is none.
+            if not sent:
+                self._break()
+
+    async def send_eof(self) -> None:
+        """Hypercorn's orderly close comes in two steps; both are `aclose`. Acts before anything can cancel it."""
+        self._end()
+
+    async def aclose(self) -> None:
+        """End our side: no more is sent, the reader is woken. The socket itself stays until `finish` or `kill`."""
+        self._end()
+
+    def request_began(self, *, http2: bool) -> None:
+        """A request's head is in: the clocks stop, its application has its own."""
+        self.requests += 1
+        self.http2 = self.http2 or http2
+        self._head_since = None
+        self._set_clock()
+
+    def request_ended(self) -> None:
+        """A request is over. With the last one of a dead connection the connection's tasks end too."""
+        self.requests -= 1
+        self._idle_since = trio.current_time()
+        self._set_clock()
+        self._settle()
+
+    @contextmanager
+    def answering(self, scope: trio.CancelScope) -> Iterator[None]:
+        """While inside, `scope` ends soon after the client goes: an HTTP/2 answer can wait for ever in a window.
+
+        Not at once: a client that has its answer and hangs up must not make the answer's last step look like a failure.
+        """
+        self._answers.add(scope)
+        try:
+            yield
+        finally:
+            self._answers.discard(scope)
+
+    async def wait_sent(self) -> None:
+        """Wait until nothing is on its way to the socket. HTTP/2 answers are written by a task of their own."""
+        while True:
+            # One step for the writer to pass the lock on, one for the next to take it.
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            if self._sending is None:
+                return
+            await self._sent.wait()
+
+    def hurry(self) -> None:
+        """The house is closing: shorter bounds from now on, and an idle connection ends at once."""
+        self._closing = True
+        if self._sending is not None:
+            self._sending.deadline = min(self._sending.deadline, trio.current_time() + CLOSING_SEND_SECONDS_MAX)
+        if self.requests:
+            return
+        self._idle_since = trio.current_time()
+        if self._receiving is None:
+            return
+        if self._ended:
+            self._receiving.deadline = min(self._receiving.deadline, self._idle_since + CLOSING_LINGER_SECONDS_MAX)
+        else:
+            self._receiving.cancel()
+
+    def kill(self) -> None:
+        """Close the socket hard, with a reset; whoever waits on it is woken."""
+        self._break()
+        with suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    async def finish(self) -> None:
+        """Close the socket when the tasks that used it are gone, first letting the last words arrive. Always closes."""
+        try:
+            self._end()
+            if self._spoken and not self.gone:
+                await self._linger()
+        finally:
+            self.socket.close()
+
+    async def _send_chunk(self, chunk: memoryview) -> None:
+        bound = CLOSING_SEND_SECONDS_MAX if self._closing else SEND_SECONDS_MAX
+        self._sent = trio.Event()
+        with chunk, trio.CancelScope(deadline=trio.current_time() + bound) as self._sending:
+            try:
+                await self._stream.send_all(chunk)
+            finally:
+                sending, self._sending = self._sending, None
+                self._sent.set()
+        if sending.cancelled_caught:
+            self.kill()
+            raise trio.BrokenResourceError("the client does not read")
+
+    async def _linger(self) -> None:
+        bound = CLOSING_LINGER_SECONDS_MAX if self._closing else LINGER_SECONDS_MAX
+        with trio.CancelScope(deadline=trio.current_time() + bound) as self._receiving:
+            while True:
+                with trio.move_on_after(LINGER_QUIET_SECONDS_MAX) as quiet:
+                    try:
+                        more = await self._stream.receive_some(SEND_CHUNK_BYTES)
+                    except (trio.BrokenResourceError, trio.ClosedResourceError):
+                        return
+                if quiet.cancelled_caught or not more:
+                    return
+
+    def _receive_deadline(self) -> float:
+        if self.requests:
+            return float("inf")
+        if self._closing:
+            return self._idle_since + CLOSING_IDLE_SECONDS_MAX
+        if self._head_since is not None and not self.http2:
+            return self._head_since + HEAD_SECONDS_MAX
+        return self._idle_since + IDLE_SECONDS_MAX
+
+    def _set_clock(self) -> None:
+        if self._receiving is not None:
+            self._receiving.deadline = self._receive_deadline()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+        if self._receiving is not None:
+            self._receiving.cancel()
+        if self.http2:
+            self._cut_answers()
+        self._settle()
+
+    def _hung_up(self) -> None:
+        self.gone = True
+        self._cut_answers()
+        self._settle()
+
+    def _break(self) -> None:
+        self.broken = True
+        self._hung_up()
+
+    def _cut_answers(self) -> None:
+        for scope in self._answers:
+            scope.deadline = min(scope.deadline, trio.current_time() + CUT_SECONDS)
+
+    def _settle(self) -> None:
+        if not (self._ended or self.gone):
+            return
+        if not self.requests:
+            self._scope.cancel()
+        else:
+            self._scope.deadline = min(self._scope.deadline, trio.current_time() + APPLICATION_SECONDS_MAX)
+
+    def _peer_hung_up(self) -> bool:
+        # The reader sees a hang-up at once, unless it has paused for a pipelined request; the kernel always knows.
+        try:
+            return self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _HUNG_UP_STATES
+        except (AttributeError, OSError):
+            return False

@@ -1,0 +1,152 @@
+"""Every log line of the house, configured in one place: one event, one line, no secrets.
+
+structlog and the standard library's logging (hypercorn, quart, trio) end in the same handler, with the same processors.
+R28 and SPEC-0009: nothing that could be a credential leaves through a log line, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+# A value longer than this is cut: a log line is for a person, and nobody may fill the disk with one request.
+VALUE_CHARACTERS_MAX = 8_192
+
+# What is looked through for secrets before the cut. Whatever lies beyond is never shown, so it needs no look.
+SCANNED_CHARACTERS_MAX = 65_536
+
+# Deeper than this a value is shown by its type alone; it also ends a structure that contains itself.
+DEPTH_MAX = 6
+ITEMS_MAX = 100
+
+HIDDEN = "***"
+
+# Keys whose value is a secret whatever it looks like.
+_SECRET_KEY = re.compile(
+    r"(?i)(password|passwd|passphrase|secret|credential|authorization|api_?key|^token$|(?:operator|path|bearer)_token)"
+)
+
+# Each pattern keeps what helps the reader and hides the rest. They may hide too much (a harmless '@' late in a query),
+# never too little; every repetition is bounded, so that a long line of the wrong bytes costs no time.
+_SECRETS = (
+    # Credentials of ours, and the signing secrets of webhooks, by their prefix.
+    (re.compile(r"(sbk|sbo|whsec)(_|%5[fF])[A-Za-z0-9_\-+/=.%~]+"), rf"\1_{HIDDEN}"),
+    # The token in a webhook's path, near misses of that path included (C59): /hook/…, //hooks//…, %2Fhooks%2F…
+    (re.compile(r"(?i)((?:/|%2f)hooks?(?:/|%2f)+)[^\s\"'?#<>]+"), rf"\1{HIDDEN}"),
+    # The password of a URL. A password may itself hold '@' or '/', so everything up to the last '@' goes.
+    (re.compile(r"(?i)([a-z][a-z0-9+.\-]{0,20}://[^\s:/@\"']{0,256}):[^\s\"'<>]{0,1024}@"), rf"\1:{HIDDEN}@"),
+    # password=…, as libpq and query strings write it, and "password": "…" of JSON.
+    (
+        re.compile(
+            r"(?i)((?:password|passwd|passphrase|secret|api_?key|access_token)[\"']?\s{0,8}[=:]\s{0,8})"
+            r"(?:'(?:\\.|[^'\\]){0,1024}'?|\"(?:\\.|[^\"\\]){0,1024}\"?|[^\s\"',;&)}\]]+)"
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(?i)\b(bearer|basic)\s{1,8}[A-Za-z0-9_\-+/=.~]{6,}"), rf"\1 {HIDDEN}"),
+)
+
+
+def configure(*, stream: TextIO) -> None:
+    """Send every log line of the process to `stream`: for a person where it is a terminal, else as JSON.
+
+    Times are ISO 8601 in UTC. May be called again (the tests do); the last call wins.
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        exception_as_field,
+    ]
+    person = stream.isatty()
+    render: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=True, pad_event_to=32) if person else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+    handler = _QuietHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            # The foreign chain sees what the standard library's loggers wrote; ours has been through it already.
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, mask_secrets, _event_first, render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+
+
+def mask(text: str) -> str:
+    """`text` with everything hidden that could be a secret, cut to VALUE_CHARACTERS_MAX."""
+    text = text[:SCANNED_CHARACTERS_MAX]
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    if len(text) > VALUE_CHARACTERS_MAX:
+        return text[:VALUE_CHARACTERS_MAX] + " … cut"
+    return text
+
+
+def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Processor: masks every value of the event, however deep, also of types that only their repr describes."""
+    return {str(key): _masked(str(key), value, DEPTH_MAX) for key, value in event.items()}
+
+
+def exception_as_field(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Processor: `exc_info` becomes one text field, `traceback`, so that an event stays one line."""
+    info = event.pop("exc_info", None)
+    if not info:
+        return event
+    error = info if isinstance(info, BaseException) else (info[1] if isinstance(info, tuple) else sys.exc_info()[1])
+    if error is not None:
+        event["traceback"] = "".join(traceback.format_exception(error))
+    return event
+
+
+class _QuietHandler(logging.StreamHandler[TextIO]):
+    """A stream handler for which a full disk or a closed terminal is no reason to disturb whoever logs."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the standard library's name
+        """Drop the line: there is nowhere left to complain to, and the house goes on."""
+
+
+def _masked(key: str, value: object, depth: int) -> object:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if _SECRET_KEY.search(key):
+        return HIDDEN
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, (bytes, bytearray)):
+        return mask(bytes(value[:SCANNED_CHARACTERS_MAX]).decode("utf-8", "backslashreplace"))
+    if depth == 0:
+        return f"<{type(value).__name__}>"
+    if isinstance(value, Mapping):
+        some = list(value.items())[:ITEMS_MAX]
+        return {mask(str(name)): _masked(str(name), item, depth - 1) for name, item in some}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_masked(key, item, depth - 1) for item in list(value)[:ITEMS_MAX]]
+    return mask(str(value))
+
+
+def _event_first(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """When, how bad and what, then the rest: a person reads a JSON line from the left."""
+    head = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
+    return {**head, **event}

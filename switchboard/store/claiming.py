@@ -1,0 +1,212 @@
+"""Claim: by id, or the next ones of some queues. SPEC-0003 Atomic Claim with FOR UPDATE SKIP LOCKED; R4, R9, R11, R12.
+
+A claim is two steps in one transaction: probes that lock exactly what will be taken and step over what others hold, then
+one conditional update. Claims of one (endpoint, queues) in a batch share the probes for the sum of what they want, and
+are dealt the rows in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+import attrs
+
+from switchboard.commands import Claim, Claimed, ClaimNext, ClaimOne, Outcome
+from switchboard.database.border import Session
+from switchboard.database.queries import load
+from switchboard.errors import Conflict, NotFound, QueueError
+from switchboard.store.overdue_turns import OverdueTurns
+from switchboard.store.rows import Row, fetch, todos_by_ordinal
+from switchboard.todo import CLAIM_ANSWER_PAYLOAD_BYTES_MAX, Todo
+
+_OWNERS_WITH_ASSIGNED: Final = load("claims/owners_with_assigned")
+_LOCK_IN_QUEUE: Final = load("claims/lock_pending_in_queue")
+_LOCK_IN_QUEUES: Final = load("claims/lock_pending_in_queues")
+_LOCK_ANYWHERE: Final = load("claims/lock_pending_anywhere")
+_LOCK_LEFTOVER: Final = load("claims/lock_pending_leftover")
+_LOCK_DUE: Final = load("claims/lock_due")
+_LOCK_LAPSED: Final = load("claims/lock_lapsed")
+_LOCK_NAMED: Final = load("claims/lock_named")
+_STATES: Final = load("claims/states")
+_TAKE: Final = load("claims/take")
+
+
+@attrs.frozen
+class _Scope:
+    """What one probe looks at. `owner` is set only for an owner who has something assigned, and shares with nobody."""
+
+    endpoint_id: UUID
+    queues: tuple[str, ...]
+    owner: str | None
+
+
+@attrs.frozen
+class _Pick:
+    """A locked row and the claim that will have it."""
+
+    ordinal: int
+    endpoint_id: UUID
+    todo_id: UUID
+    owner: str
+    lease_seconds: int
+    lease_token: UUID
+
+
+def claim(session: Session, commands: Sequence[Claim], turns: OverdueTurns) -> list[Outcome]:
+    """Claims for each command, in order.
+
+    Outcomes: `Claimed` (empty where there is no work); for a claim by id also `NotFound` and `Conflict`.
+    """
+    outcomes: dict[int, Outcome] = {}
+    named = [(ordinal, command) for ordinal, command in enumerate(commands) if isinstance(command, ClaimOne)]
+    nexts = [(ordinal, command) for ordinal, command in enumerate(commands) if isinstance(command, ClaimNext)]
+    if named:
+        outcomes |= _claim_named(session, named)
+    if nexts:
+        outcomes |= _claim_next(session, nexts, turns)
+    return [outcomes[ordinal] for ordinal in range(len(commands))]
+
+
+def _claim_named(session: Session, named: Sequence[tuple[int, ClaimOne]]) -> dict[int, Outcome]:
+    asked = {
+        "endpoint_ids": [command.endpoint_id for _, command in named],
+        "ids": [command.todo_id for _, command in named],
+    }
+    locked = {(row["endpoint_id"], row["id"]) for row in fetch(session, _LOCK_NAMED, asked)}
+    picks = []
+    for ordinal, command in named:
+        place = (command.endpoint_id, command.todo_id)
+        if place in locked:
+            locked.discard(place)  # the same todo twice in one batch: the first has it
+            picks.append(
+                _Pick(ordinal, *place, command.owner, command.lease_seconds, command.lease_token),
+            )
+    outcomes: dict[int, Outcome] = {
+        picks[place].ordinal: Claimed(todos=(todo,)) for place, todo in _take(session, picks).items()
+    }
+    if len(outcomes) < len(named):
+        seen = {(row["endpoint_id"], row["id"]): row for row in fetch(session, _STATES, asked)}
+        for ordinal, command in named:
+            if ordinal not in outcomes:
+                outcomes[ordinal] = _refusal(command, seen.get((command.endpoint_id, command.todo_id)))
+    return outcomes
+
+
+def _refusal(command: ClaimOne, row: Row | None) -> QueueError:
+    if row is None:
+        return NotFound()
+    if row["assignee"] is not None and row["assignee"] != command.owner:
+        return Conflict(detail="This todo is assigned to somebody else.", state=row["state"])
+    if row["state"] == "pending":
+        return Conflict(detail="Somebody else is changing this todo at this moment.", state="pending")
+    return Conflict(detail=f"This todo is {row['state']}; it cannot be claimed now.", state=row["state"])
+
+
+def _claim_next(session: Session, nexts: Sequence[tuple[int, ClaimNext]], turns: OverdueTurns) -> dict[int, Outcome]:
+    picks: list[_Pick] = []
+    for scope, members in _by_scope(session, nexts).items():
+        wanted = sum(command.limit for _, command in members)
+        picks += _deal(members, _lock(session, scope, wanted, turns))
+    dealt: dict[int, list[Todo]] = {ordinal: [] for ordinal, _ in nexts}
+    for place, todo in sorted(_take(session, picks).items()):
+        dealt[picks[place].ordinal].append(todo)
+    return {ordinal: Claimed(todos=tuple(todos)) for ordinal, todos in dealt.items()}
+
+
+def _by_scope(session: Session, nexts: Sequence[tuple[int, ClaimNext]]) -> dict[_Scope, list[tuple[int, ClaimNext]]]:
+    owners = sorted({(command.endpoint_id, command.owner) for _, command in nexts})
+    rows = fetch(
+        session,
+        _OWNERS_WITH_ASSIGNED,
+        {"endpoint_ids": [endpoint_id for endpoint_id, _ in owners], "owners": [owner for _, owner in owners]},
+    )
+    apart = {(row["endpoint_id"], row["owner"]) for row in rows}
+    scopes: dict[_Scope, list[tuple[int, ClaimNext]]] = {}
+    for ordinal, command in nexts:
+        owner = command.owner if (command.endpoint_id, command.owner) in apart else None
+        scope = _Scope(command.endpoint_id, tuple(sorted(set(command.queues))), owner)
+        scopes.setdefault(scope, []).append((ordinal, command))
+    return scopes
+
+
+def _lock(session: Session, scope: _Scope, wanted: int, turns: OverdueTurns) -> list[Row]:
+    """Up to `wanted` claimable rows, locked. Each probe looks only for what those before it left short (R9)."""
+    probes = [_lock_pending, _lock_due, _lock_lapsed]
+    if turns.overdue_first((scope.endpoint_id, scope.queues)):
+        probes = [_lock_due, _lock_lapsed, _lock_pending]
+    rows: list[Row] = []
+    for probe in probes:
+        if len(rows) < wanted:
+            rows += probe(session, scope, wanted - len(rows))
+    return rows
+
+
+def _lock_pending(session: Session, scope: _Scope, limit: int) -> list[Row]:
+    values: dict[str, object] = {"endpoint_id": scope.endpoint_id, "owner": scope.owner, "limit": limit}
+    if not scope.queues:
+        rows = fetch(session, _LOCK_ANYWHERE, values)
+    elif len(scope.queues) == 1:
+        rows = fetch(session, _LOCK_IN_QUEUE, values | {"queue": scope.queues[0]})
+    else:
+        values["queues"] = list(scope.queues)
+        rows = fetch(session, _LOCK_IN_QUEUES, values)
+        if len(rows) < limit:
+            held = [row["id"] for row in rows]
+            rows += fetch(session, _LOCK_LEFTOVER, values | {"limit": limit - len(rows), "held": held})
+    return sorted(rows, key=lambda row: (row["created_at"], row["id"]))
+
+
+def _lock_due(session: Session, scope: _Scope, limit: int) -> list[Row]:
+    return fetch(session, _LOCK_DUE, _overdue_values(scope, limit))
+
+
+def _lock_lapsed(session: Session, scope: _Scope, limit: int) -> list[Row]:
+    return fetch(session, _LOCK_LAPSED, _overdue_values(scope, limit))
+
+
+def _overdue_values(scope: _Scope, limit: int) -> dict[str, object]:
+    return {
+        "endpoint_id": scope.endpoint_id,
+        "queues": list(scope.queues) or None,
+        "owner": scope.owner,
+        "limit": limit,
+    }
+
+
+def _deal(members: Iterable[tuple[int, ClaimNext]], rows: Sequence[Row]) -> list[_Pick]:
+    """Deals locked rows to claims, both in order. A claim stops at its payload bound, with one todo at least (R27)."""
+    picks: list[_Pick] = []
+    left = iter(rows)
+    row = next(left, None)
+    for ordinal, command in members:
+        payload_bytes = 0
+        for taken in range(command.limit):
+            if row is None:
+                return picks
+            payload_bytes += row["payload_bytes"]
+            if taken and payload_bytes > CLAIM_ANSWER_PAYLOAD_BYTES_MAX:
+                break
+            picks.append(_Pick(ordinal, row["endpoint_id"], row["id"], command.owner, command.lease_seconds, uuid4()))
+            row = next(left, None)
+    return picks
+
+
+def _take(session: Session, picks: Sequence[_Pick]) -> dict[int, Todo]:
+    """The one transition to claimed, for rows that are locked; by place in `picks`."""
+    if not picks:
+        return {}
+    rows = fetch(
+        session,
+        _TAKE,
+        {
+            "ordinals": list(range(len(picks))),
+            "endpoint_ids": [pick.endpoint_id for pick in picks],
+            "ids": [pick.todo_id for pick in picks],
+            "owners": [pick.owner for pick in picks],
+            "tokens": [pick.lease_token for pick in picks],
+            "leases": [pick.lease_seconds for pick in picks],
+        },
+    )
+    return todos_by_ordinal(rows)

@@ -1,0 +1,1 @@
+"""The house itself: its configuration, its embedded database, its migrations, its process."""
