@@ -84,7 +84,8 @@ async def _run(
 
         for listener in listeners:
             await listener.aclose()
-        await house.context.terminated.set()
+        # Hypercorn's own word for the end (`context.terminated`) is never said: it makes HTTP/2 send GOAWAY between the
+        # last bytes of an answer and the mark that it is complete, which then is never sent.
         # Two steps for a request whose task exists but has not run yet; its connection is not idle.
         await trio.lowlevel.checkpoint()
         await trio.lowlevel.checkpoint()
@@ -146,18 +147,23 @@ class _House:
         stream: GuardedStream = scope["state"]["connection"]
         if stream.requests >= REQUESTS_AT_ONCE_MAX:
             self.report("too many requests at once on one connection", None)
-            stream.kill()
+            stream.abort()
             return
         http2 = scope["http_version"] == "2"
-        server_stream = send.__self__
+        server_stream = _ServerStream(send.__self__)
         exchange = Exchange(
             stream=stream,
             http2=http2,
             closing=self.closing,
-            still_open=lambda: not server_stream.closed,
+            still_open=server_stream.is_open,
+            drained=server_stream.drained if http2 else None,
             server_receive=receive,
             server_send=send,
         )
+        if http2 and self.closing.is_set():
+            # HTTP/1.1 connections close after their answer; one that carries many at once has to be told.
+            await exchange.answer_problem(503, "Unavailable", "unavailable", "This process is closing.")
+            return
         scope["state"]["connection"] = exchange
         stream.request_began(http2=http2)
         try:
@@ -176,6 +182,26 @@ class _House:
         while self.streams:
             self._emptied = trio.Event()
             await self._emptied.wait()
+
+
+@attrs.frozen
+class _ServerStream:
+    """What we need to know of Hypercorn's stream for one request, which `send` is a method of."""
+
+    stream: Any
+
+    def is_open(self) -> bool:
+        """False once the client gave the request up, or the connection failed."""
+        return not self.stream.closed
+
+    async def drained(self) -> None:
+        """HTTP/2: wait until what the application sent is in frames.
+
+        Hypercorn's own back-pressure lets go when the client's window is empty, and then keeps all that is sent.
+        """
+        buffer = self.stream.send.__self__.stream_buffers.get(self.stream.stream_id)
+        if buffer is not None:
+            await buffer.drain()
 
 
 async def _accept(listener: trio.SocketListener, house: _House, connections: trio.Nursery) -> None:

@@ -137,6 +137,17 @@ class RerunWhole(SwitchboardError):
     """A serialisation failure or a deadlock (40001, 40P01): nothing happened, the same batch may be run once more."""
 
 
+class OutcomeUnknown(SwitchboardError):
+    """The connection was lost while COMMIT was under way: it may have happened, it may not (R32).
+
+    `result` is what the work returned before COMMIT was sent: what stands if it did happen.
+    """
+
+    def __init__(self, result: object) -> None:
+        super().__init__("the connection was lost at COMMIT")
+        self.result = result
+
+
 class StartError(SwitchboardError):
     """The house cannot open. The message is the one line that the operator reads."""
 

@@ -46,7 +46,8 @@ _SECRETS = (
     (
         re.compile(
             r"(?i)((?:password|passwd|passphrase|secret|api_?key|access_token)[\"']?\s{0,8}[=:]\s{0,8})"
-            r"(?:'(?:\\.|[^'\\]){0,1024}'?|\"(?:\\.|[^\"\\]){0,1024}\"?|[^\s\"',;&)}\]]+)"
+            # Any number of backslashes keeps a quote inside: the text may have been through a repr already.
+            r"(?:'(?:\\+.|[^'\\]){0,1024}+'?|\"(?:\\+.|[^\"\\]){0,1024}+\"?|[^\s\"',;&)}\]]+)"
         ),
         rf"\1{HIDDEN}",
     ),
@@ -65,10 +66,9 @@ def configure(*, stream: TextIO) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         exception_as_field,
     ]
-    person = stream.isatty()
-    render: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=True, pad_event_to=32) if person else structlog.processors.JSONRenderer()
-    )
+    render: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
+    if stream.isatty():
+        render = [_printable, structlog.dev.ConsoleRenderer(pad_event_to=32)]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -86,7 +86,7 @@ def configure(*, stream: TextIO) -> None:
         structlog.stdlib.ProcessorFormatter(
             # The foreign chain sees what the standard library's loggers wrote; ours has been through it already.
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, mask_secrets, _event_first, render],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, mask_secrets, _event_first, *render],
         )
     )
     root = logging.getLogger()
@@ -106,7 +106,7 @@ def mask(text: str) -> str:
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Processor: masks every value of the event, however deep, also of types that only their repr describes."""
-    return {str(key): _masked(str(key), value, DEPTH_MAX) for key, value in event.items()}
+    return {mask(str(key)): _masked(str(key), value, DEPTH_MAX) for key, value in event.items()}
 
 
 def exception_as_field(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -150,3 +150,14 @@ def _event_first(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
     """When, how bad and what, then the rest: a person reads a JSON line from the left."""
     head = {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event}
     return {**head, **event}
+
+
+def _printable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """For a terminal: no line break and no control sequence of a stranger's reaches it. JSON escapes them anyway."""
+    return {key: _escaped(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

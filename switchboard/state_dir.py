@@ -56,6 +56,21 @@ def operator_token(path: Path, configured: str | None) -> str:
     return secret_file(path / "operator-token", make=lambda: "sbo_" + secrets.token_urlsafe(32))
 
 
+def write_address(path: Path, url: str) -> None:
+    """Writes down where the house listens, for the operator's commands: `path`/address, replaced whole.
+
+    Raises StartError where it cannot be written.
+    """
+    aside = path / f".address.{secrets.token_hex(8)}"
+    try:
+        aside.write_text(f"{url}\n", encoding="ascii")
+        aside.chmod(0o644)
+        aside.replace(path / "address")
+    except OSError as exc:
+        aside.unlink(missing_ok=True)
+        raise StartError(f"The file {path / 'address'} cannot be written: {exc.strerror}.") from exc
+
+
 def secret_file(file: Path, *, make: Callable[[], str], owner: tuple[int, int] | None = None) -> str:
     """The secret in `file`; where there is none yet, `make` gives it, and the file appears whole, with mode 0600.
 

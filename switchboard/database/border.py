@@ -21,8 +21,8 @@ import trio
 from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from switchboard.database.failures import OutcomeUnknown, first_line, says_away, translate, unusable_afterwards
-from switchboard.errors import Unavailable
+from switchboard.database.failures import first_line, says_away, translate, unusable_afterwards
+from switchboard.errors import OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
 Capacity = Literal["callers", "holders", "vital"]

@@ -38,6 +38,7 @@ from switchboard.errors import StartError
 
 READY_SECONDS_MAX = 30.0
 ADOPT_SECONDS_MAX = 5.0
+UNWANTED_STOP_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
 CONNECT_SECONDS_MAX = 3
 
@@ -114,7 +115,16 @@ def start(
         require_passage(state_dir, user)
         programs = reachable_programs(carried, state_dir, user)
         password = ensure_cluster(files, programs, user, give_up=give_up)
-        conninfo = make_conninfo(host=str(files.socket_dir), port=PORT, user=SUPERUSER, password=password, dbname=DATABASE)
+        # Empty ones are said, so that PGOPTIONS and PGHOSTADDR of the operator's shell do not speak for them.
+        conninfo = make_conninfo(
+            host=str(files.socket_dir),
+            port=PORT,
+            user=SUPERUSER,
+            password=password,
+            dbname=DATABASE,
+            options="",
+            hostaddr="",
+        )
         adopted = _adopt(files, programs, user, conninfo)
         server = adopted or _start_new(files, programs, user, conninfo, time.monotonic() + ready_within_seconds, give_up)
     except OSError as exc:
@@ -122,7 +132,7 @@ def start(
     try:
         _create_database(conninfo)
     except StartError:
-        server.stop(READY_SECONDS_MAX)
+        server.stop(UNWANTED_STOP_SECONDS_MAX)
         raise
     return server
 
@@ -141,7 +151,7 @@ def _adopt(files: Files, programs: Programs, user: ServerUser, conninfo: str) ->
             if _refusal(conninfo) is None:
                 return server
             time.sleep(POLL_SECONDS)
-    server.stop(READY_SECONDS_MAX)
+    server.stop(UNWANTED_STOP_SECONDS_MAX)
     postmaster.disown(files.data, files.socket_dir, user.owner)
     return None
 

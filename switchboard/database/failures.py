@@ -21,17 +21,6 @@ _DETAILS: Final = {
 }
 
 
-class OutcomeUnknown(SwitchboardError):
-    """The connection was lost while COMMIT was under way: it may have happened, it may not (R32).
-
-    `result` is what the work returned before COMMIT was sent: what stands if it did happen.
-    """
-
-    def __init__(self, result: object) -> None:
-        super().__init__("the connection was lost at COMMIT")
-        self.result = result
-
-
 class Blamed(BlamesOne):
     """One command is to blame; `sqlstate` says for what (None: text that cannot be encoded)."""
 

@@ -28,7 +28,7 @@ def wait_until_up(conninfo: str, seconds: float = UP_SECONDS_MAX, *, give_up: Ca
     deadline = time.monotonic() + seconds
     while True:
         try:
-            _look(conninfo)
+            _look(conninfo, deadline - time.monotonic())
         except psycopg.OperationalError as exc:
             said = one_line(exc, conninfo)
             if any(text in said for text in _FINAL):
@@ -56,7 +56,11 @@ def refuse_old_server(server_version: int) -> None:
         )
 
 
-def _look(conninfo: str) -> None:
+def _look(conninfo: str, seconds: float) -> None:
     psycopg.connect(
-        conninfo, autocommit=True, application_name="switchboard-start", connect_timeout=CONNECT_SECONDS_MAX
+        conninfo,
+        autocommit=True,
+        application_name="switchboard-start",
+        # libpq knows whole seconds, and none below 2.
+        connect_timeout=min(CONNECT_SECONDS_MAX, max(2, round(seconds))),
     ).close()

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
@@ -43,12 +44,14 @@ class Exchange:
     """What the application sees of its connection. Also its `receive` and `send`.
 
     `still_open()` tells whether the server still has this request's stream: an HTTP/2 client can give up one of many.
+    `drained()`, for HTTP/2 only, waits until what was sent has left the server's buffer for this stream.
     """
 
     stream: GuardedStream
     http2: bool
     closing: trio.Event
     still_open: Callable[[], bool]
+    drained: Callable[[], Awaitable[None]] | None
     server_receive: Receive
     server_send: Send
 
@@ -87,9 +90,10 @@ class Exchange:
         # delivered answer would look like a failed one. So the last step runs to its end, within its bound.
         bound = LAST_STEP_SECONDS_MAX if last else ANSWER_SECONDS_MAX
         with trio.CancelScope(shield=last, deadline=trio.current_time() + bound) as scope:
-            if self.http2:
+            if self.drained is not None:
                 with self.stream.answering(scope):
                     await self.server_send(step)
+                    await self.drained()
                     if last:
                         await self.stream.wait_sent()
             else:
@@ -109,6 +113,8 @@ class Exchange:
             problem["detail"] = detail
         body = json.dumps(problem).encode()
         headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers.append((b"retry-after", b"1"))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -93,6 +93,8 @@ class GuardedStream:
             finally:
                 receiving, self._receiving = self._receiving, None
         if receiving.cancelled_caught:
+            # Nothing that the client still sends is worth waiting for.
+            self._spoken = False
             self._end()
             raise trio.ClosedResourceError("the client took too long, or the house is closing")
         if not data:
@@ -192,6 +194,11 @@ class GuardedStream:
         with suppress(OSError):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
+
+    def abort(self) -> None:
+        """Kill, and cancel every request that runs on this connection: the client has forfeited its answers."""
+        self.kill()
+        self._scope.cancel()
 
     async def finish(self) -> None:
         """Close the socket when the tasks that used it are gone, first letting the last words arrive. Always closes."""

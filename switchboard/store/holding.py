@@ -11,10 +11,11 @@ from uuid import UUID
 
 import attrs
 
-from switchboard.commands import Claimed, Complete, Fail, Heartbeat, Held, Moved, Outcome, Release, Undo
+from switchboard.commands import Claimed, ClaimNext, Complete, Fail, Heartbeat, Held, Moved, Outcome, Release, Undo
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.errors import Conflict, NotFound
+from switchboard.rounds import rounds_of
 from switchboard.store.claiming import claim
 from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.store.rows import fetch, todos_by_ordinal
@@ -74,24 +75,11 @@ def hold(session: Session, commands: Sequence[Held], turns: OverdueTurns) -> lis
     locked = fetch(session, _LOCK, {"endpoint_ids": [place[0] for place in asked], "ids": [place[1] for place in asked]})
     states: dict[_Place, str] = {(row["endpoint_id"], row["id"]): row["state"] for row in locked}
     outcomes: dict[int, Outcome] = {}
-    for ordinals in _rounds(places):
+    for ordinals in rounds_of(places):
         outcomes |= _round(session, commands, ordinals, states)
     _mark_repeats(session, commands, outcomes)
     _claim_following(session, commands, outcomes, turns)
     return [outcomes[ordinal] for ordinal in range(len(commands))]
-
-
-def _rounds(places: Sequence[_Place]) -> list[list[int]]:
-    """The batch cut so that no todo is named twice in a round: the second word about one meets what the first one left."""
-    rounds: list[list[int]] = []
-    times_named: dict[_Place, int] = {}
-    for ordinal, place in enumerate(places):
-        earlier = times_named.get(place, 0)
-        times_named[place] = earlier + 1
-        if earlier == len(rounds):
-            rounds.append([])
-        rounds[earlier].append(ordinal)
-    return rounds
 
 
 def _round(
@@ -161,11 +149,12 @@ def _mark_repeats(session: Session, commands: Sequence[Held], outcomes: dict[int
 
 def _claim_following(session: Session, commands: Sequence[Held], outcomes: dict[int, Outcome], turns: OverdueTurns) -> None:
     """The claims that completions asked for, in the same commit. Their probes skip what is locked, so nothing waits."""
-    following = {
-        ordinal: command.then
-        for ordinal, command in enumerate(commands)
-        if isinstance(command, Complete) and command.then is not None and isinstance(outcomes[ordinal], Moved)
-    }
+    following: dict[int, ClaimNext] = {}
+    for ordinal, command in enumerate(commands):
+        outcome = outcomes[ordinal]
+        if isinstance(command, Complete) and command.then is not None and isinstance(outcome, Moved):
+            # Whoever completed goes on, also where only the lease token told who that is.
+            following[ordinal] = attrs.evolve(command.then, owner=outcome.todo.owner or command.then.owner)
     if not following:
         return
     for ordinal, claimed in zip(following, claim(session, list(following.values()), turns), strict=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -14,21 +15,24 @@ from trio.testing import MockClock
 from switchboard.errors import StartError
 from switchboard.supervisor import Actor, ActorHealth, contain, jittered, one_line, supervise
 
+# When, on Trio's clock, and what.
+Diary = list[tuple[float, str]]
+
 
 @attrs.define(kw_only=True)
 class Fake:
     """An actor that follows a script of `(ending, after seconds)`, one for each run, then runs until it is cancelled."""
 
     name: str
-    diary: list[tuple[float, str]]
-    script: list[tuple[Exception | str, float]] = attrs.field(factory=list)
+    diary: Diary
+    script: Sequence[tuple[Exception | str, float]] = ()
     starts: bool = True
     farewell_seconds: float = 0
     runs: int = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         self.runs += 1
-        ending, seconds = self.script.pop(0) if self.script else ("lives", math.inf)
+        ending, seconds = self.script[self.runs - 1] if self.runs <= len(self.script) else ("lives", math.inf)
         self.write("begins")
         try:
             if ending != "hangs at start" and not (isinstance(ending, Exception) and not self.starts):
@@ -80,12 +84,12 @@ class House:
 
 
 @pytest.fixture
-def diary(autojump_clock: MockClock) -> list[tuple[float, str]]:
+def diary() -> Diary:
     """What happened and when, in order."""
     return []
 
 
-async def test_actors_start_in_order_each_after_the_one_before(diary: list[tuple[float, str]]) -> None:
+async def test_actors_start_in_order_each_after_the_one_before(autojump_clock: MockClock, diary: Diary) -> None:
     """The second actor begins when the first has called started(), not before."""
 
     async def slow(*, task_status: trio.TaskStatus[None]) -> None:
@@ -99,7 +103,7 @@ async def test_actors_start_in_order_each_after_the_one_before(diary: list[tuple
     assert second.begins() == [3.0]
 
 
-async def test_first_ending_raises_before_started_the_house_does_not_open(diary: list[tuple[float, str]]) -> None:
+async def test_first_ending_raises_before_started_the_house_does_not_open(autojump_clock: MockClock, diary: Diary) -> None:
     """One line names the actor and the reason; those before it have ended, in reverse; those after it never began."""
     first, second, fourth = (Fake(name=name, diary=diary) for name in ("first", "second", "fourth"))
     third = Fake(name="third", diary=diary, script=[(ValueError("no\ntable"), 1)], starts=False)
@@ -115,7 +119,7 @@ async def test_first_ending_raises_before_started_the_house_does_not_open(diary:
     assert not any(health.running for health in house.health.values())
 
 
-async def test_a_start_error_keeps_its_own_words(diary: list[tuple[float, str]]) -> None:
+async def test_a_start_error_keeps_its_own_words(autojump_clock: MockClock, diary: Diary) -> None:
     """A StartError is written for the operator already, also where it comes in a group of one."""
     reason = StartError("Port 1 is taken.")
     fake = Fake(name="door", diary=diary, script=[(ExceptionGroup("", [reason]), 0)], starts=False)
@@ -123,7 +127,7 @@ async def test_a_start_error_keeps_its_own_words(diary: list[tuple[float, str]])
         await House(fake.actor()).supervise()
 
 
-async def test_returning_before_started_is_a_failed_start(diary: list[tuple[float, str]]) -> None:
+async def test_returning_before_started_is_a_failed_start(autojump_clock: MockClock, diary: Diary) -> None:
     """An actor that is over before it was up has not started."""
 
     async def brief(*, task_status: trio.TaskStatus[None]) -> None:
@@ -133,7 +137,7 @@ async def test_returning_before_started_is_a_failed_start(diary: list[tuple[floa
         await House(Actor(name="brief", run=brief)).supervise()
 
 
-async def test_second_ending_raises_later_restarted_with_doubling_pauses(diary: list[tuple[float, str]]) -> None:
+async def test_second_ending_raises_later_restarted_with_doubling_pauses(autojump_clock: MockClock, diary: Diary) -> None:
     """0.5 s, then double, up to the actor's bound; and back to 0.5 s after a healthy minute."""
     fake = Fake(
         name="reaper",
@@ -143,7 +147,7 @@ async def test_second_ending_raises_later_restarted_with_doubling_pauses(diary: 
     house = House(fake.actor(retry_max_seconds=2.0))
     await house.live_for(300)
     begins = fake.begins()
-    assert [round(later - sooner, 3) for sooner, later in zip(begins, begins[1:], strict=False)] == [
+    assert [round(later - sooner, 3) for sooner, later in pairwise(begins)] == [
         0.5, 1.0, 2.0, 2.0, 2.0, 60.5, 60.0,
     ]  # fmt: skip
     assert house.restarted == ["reaper"] * 7
@@ -157,15 +161,15 @@ async def test_pauses_are_jittered_and_bounded() -> None:
     assert len(set(pauses)) > 100
 
 
-async def test_a_broker_may_wait_longer(diary: list[tuple[float, str]]) -> None:
+async def test_a_broker_may_wait_longer(autojump_clock: MockClock, diary: Diary) -> None:
     """retry_max_seconds is the actor's own: 30 for brokers."""
     fake = Fake(name="redis", diary=diary, script=[(ValueError("x"), 0)] * 9)
     await House(fake.actor(retry_max_seconds=30.0)).live_for(500)
     begins = fake.begins()
-    assert [later - sooner for sooner, later in zip(begins, begins[1:], strict=False)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert [later - sooner for sooner, later in pairwise(begins)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-async def test_a_restart_that_fails_before_started_is_just_another_failure(diary: list[tuple[float, str]]) -> None:
+async def test_a_restart_that_fails_before_started_is_just_another_failure(autojump_clock: MockClock, diary: Diary) -> None:
     """Only the very first start can keep the house from opening."""
 
     @attrs.define
@@ -188,7 +192,7 @@ async def test_a_restart_that_fails_before_started_is_just_another_failure(diary
     assert house.health["ledger"].restarts == 4
 
 
-async def test_third_ending_returns_unasked_is_the_same_as_raising(diary: list[tuple[float, str]]) -> None:
+async def test_third_ending_returns_unasked_is_the_same_as_raising(autojump_clock: MockClock, diary: Diary) -> None:
     """Nobody asked it to end, so it is started again, and /readyz says why."""
     fake = Fake(name="doorbell", diary=diary, script=[("returns", 1), ("returns", 1)])
     house = House(fake.actor())
@@ -197,7 +201,7 @@ async def test_third_ending_returns_unasked_is_the_same_as_raising(diary: list[t
     assert house.health["doorbell"].last_error == "ActorReturned: returned though nobody asked it to"
 
 
-async def test_fourth_ending_cancelled_passes(diary: list[tuple[float, str]]) -> None:
+async def test_fourth_ending_cancelled_passes(autojump_clock: MockClock, diary: Diary) -> None:
     """A cancelled supervisor cancels its actors and passes the cancellation on; nobody is restarted."""
     fake = Fake(name="pruner", diary=diary)
     house = House(fake.actor())
@@ -208,7 +212,7 @@ async def test_fourth_ending_cancelled_passes(diary: list[tuple[float, str]]) ->
     assert house.health["pruner"] == ActorHealth(running=False)
 
 
-async def test_health_is_current(diary: list[tuple[float, str]]) -> None:
+async def test_health_is_current(autojump_clock: MockClock, diary: Diary) -> None:
     """running, restarts and the last error, as they are now; the error stays after the recovery, the secret never."""
     fake = Fake(name="reaper", diary=diary, script=[(OSError("postgres://u:hunter2@h/db is away"), 5)])
     house = House(fake.actor(essential=False))
@@ -224,7 +228,7 @@ async def test_health_is_current(diary: list[tuple[float, str]]) -> None:
     assert house.health["reaper"].running is False
 
 
-async def test_closing_drains_first_then_cancels_in_reverse_each_fully_ended(diary: list[tuple[float, str]]) -> None:
+async def test_closing_drains_first_then_cancels_in_reverse_each_fully_ended(autojump_clock: MockClock, diary: Diary) -> None:
     """The front door finishes what is in flight; then the last one started goes first, and gone means gone."""
     house = House()
 
@@ -241,7 +245,7 @@ async def test_closing_drains_first_then_cancels_in_reverse_each_fully_ended(dia
     assert house.restarted == []
 
 
-async def test_a_drain_is_bounded(diary: list[tuple[float, str]]) -> None:
+async def test_a_drain_is_bounded(autojump_clock: MockClock, diary: Diary) -> None:
     """An actor that does not drain in time is cancelled like the others, after which the rest ends."""
     stuck, other = Fake(name="door", diary=diary), Fake(name="ledger", diary=diary)
     house = House(other.actor(), stuck.actor(drains=True), drain_seconds=4)
@@ -249,7 +253,7 @@ async def test_a_drain_is_bounded(diary: list[tuple[float, str]]) -> None:
     assert diary[2:] == [(5, "door ends"), (5, "ledger ends")]
 
 
-async def test_closing_does_not_wait_out_a_pause(diary: list[tuple[float, str]]) -> None:
+async def test_closing_does_not_wait_out_a_pause(autojump_clock: MockClock, diary: Diary) -> None:
     """A drained actor that is waiting to be restarted has nothing to drain."""
     fake = Fake(name="door", diary=diary, script=[(ValueError("x"), 0)] * 9)
     house = House(fake.actor(drains=True, retry_max_seconds=30), drain_seconds=100)
@@ -257,7 +261,7 @@ async def test_closing_does_not_wait_out_a_pause(diary: list[tuple[float, str]])
     assert trio.current_time() == 20
 
 
-async def test_the_signal_ends_a_start_that_is_under_way(diary: list[tuple[float, str]]) -> None:
+async def test_the_signal_ends_a_start_that_is_under_way(autojump_clock: MockClock, diary: Diary) -> None:
     """C45: SIGTERM while an actor still tries to start is an end in order, not an error."""
     first = Fake(name="first", diary=diary)
     hangs = Fake(name="hangs", diary=diary, script=[("hangs at start", math.inf)])
@@ -271,7 +275,7 @@ async def test_the_signal_ends_a_start_that_is_under_way(diary: list[tuple[float
     assert never.runs == 0
 
 
-async def test_a_failure_on_the_way_out_is_not_restarted(diary: list[tuple[float, str]]) -> None:
+async def test_a_failure_on_the_way_out_is_not_restarted(autojump_clock: MockClock, diary: Diary) -> None:
     """What an actor raises while it is being stopped is logged, and the end goes on."""
 
     async def clumsy(*, task_status: trio.TaskStatus[None]) -> None:
@@ -287,7 +291,7 @@ async def test_a_failure_on_the_way_out_is_not_restarted(diary: list[tuple[float
     assert diary[-1] == (1, "first ends")
 
 
-async def test_one_actor_failing_leaves_the_others_alone(diary: list[tuple[float, str]]) -> None:
+async def test_one_actor_failing_leaves_the_others_alone(autojump_clock: MockClock, diary: Diary) -> None:
     """R30: no exception in one actor ends anything else; a RecursionError and a group are exceptions like any other."""
     failures: list[tuple[Exception | str, float]] = [
         (RecursionError("deep"), 1),
@@ -302,7 +306,7 @@ async def test_one_actor_failing_leaves_the_others_alone(diary: list[tuple[float
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-async def test_keyboard_interrupt_and_system_exit_pass(diary: list[tuple[float, str]], error: type[BaseException]) -> None:
+async def test_keyboard_interrupt_and_system_exit_pass(diary: Diary, error: type[BaseException]) -> None:
     """They are not failures of an actor."""
 
     async def interrupted(*, task_status: trio.TaskStatus[None]) -> None:
@@ -344,7 +348,7 @@ async def test_two_actors_of_one_name_are_a_bug() -> None:
         await House(Actor(name="a", run=_never), Actor(name="a", run=_never)).supervise()
 
 
-async def test_started_twice_is_a_failure_of_the_actor(diary: list[tuple[float, str]]) -> None:
+async def test_started_twice_is_a_failure_of_the_actor(autojump_clock: MockClock, diary: Diary) -> None:
     """As in Trio: it is a bug, and it is told."""
 
     async def twice(*, task_status: trio.TaskStatus[None]) -> None:
@@ -356,7 +360,7 @@ async def test_started_twice_is_a_failure_of_the_actor(diary: list[tuple[float, 
     assert "called 'started' twice" in str(house.health["twice"].last_error)
 
 
-async def test_no_task_is_left(diary: list[tuple[float, str]]) -> None:
+async def test_no_task_is_left(autojump_clock: MockClock, diary: Diary) -> None:
     """R29: when supervise returns, everything that it started is gone."""
     before = trio.lowlevel.current_statistics().tasks_living
     fakes: list[Fake] = [Fake(name=str(number), diary=diary) for number in range(5)]

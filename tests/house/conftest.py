@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -14,6 +19,8 @@ from psycopg.conninfo import make_conninfo
 
 from switchboard.database.embedded import EmbeddedPostgres, start
 from switchboard.state_dir import prepare
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -36,14 +43,68 @@ def embedded_house_db() -> Iterator[EmbeddedPostgres]:
     shutil.rmtree(path)
 
 
+@pytest.fixture(scope="module")
+def server_conninfo(request: pytest.FixtureRequest) -> str:
+    """A superuser's way into the server under test: SWITCHBOARD_TEST_DATABASE_URL, else an embedded one."""
+    given = os.environ.get("SWITCHBOARD_TEST_DATABASE_URL")
+    if given:
+        return given
+    server: EmbeddedPostgres = request.getfixturevalue("embedded_house_db")
+    return server.conninfo
+
+
 @pytest.fixture
-def empty_database(embedded_house_db: EmbeddedPostgres) -> Callable[[], str]:
+def empty_database(server_conninfo: str) -> Iterator[Callable[[], str]]:
     """Makes a database nobody has used and returns its connection string."""
+    names: list[str] = []
+    with psycopg.connect(server_conninfo, autocommit=True) as connection:
 
-    def make() -> str:
-        name = f"t_{uuid4().hex}"
-        with psycopg.connect(embedded_house_db.conninfo, autocommit=True) as connection:
-            connection.execute(f"create database {name}")
-        return make_conninfo(embedded_house_db.conninfo, dbname=name)
+        def make() -> str:
+            names.append(f"t_{uuid4().hex}")
+            connection.execute(f"create database {names[-1]}")
+            return make_conninfo(server_conninfo, dbname=names[-1])
 
-    return make
+        yield make
+        for name in names:
+            connection.execute(f"drop database {name} with (force)")
+
+
+class House:
+    """A starter in a process of its own: what it said, and two ways to end it."""
+
+    def __init__(self, *words: str | Path) -> None:
+        starter = Path(__file__).with_name("embedded_starter.py")
+        self.process = subprocess.Popen(
+            [sys.executable, starter, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+
+    def said(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def leave(self) -> int:
+        self.process.communicate()
+        return self.process.returncode
+
+
+@pytest.fixture
+def houses() -> Iterator[Callable[..., House]]:
+    """Starts houses; whatever is left of them at the end of the test leaves in order."""
+    started: list[House] = []
+
+    def start_one(*words: str | Path) -> House:
+        started.append(House(*words))
+        return started[-1]
+
+    yield start_one
+    for house in started:
+        if house.process.returncode is None:
+            house.leave()

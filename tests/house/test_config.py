@@ -13,6 +13,7 @@ from switchboard.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config" / "switchboard.toml"
 MARKER = "hunter2-marker"
+ONE_OF_TWO = 'must be a string, { env = "NAME" } or { file = "PATH" }, with one of the two and no more'
 
 
 def write(directory: Path, text: str | bytes) -> Path:
@@ -150,7 +151,7 @@ def test_payload_must_fit_into_a_batch(tmp_path: Path) -> None:
     [
         (b"[server\nport = 1", "is not TOML: Expected ']' at the end of a table declaration (at line 1, column 8)"),
         (b"[server]\n\nport = = 1", "is not TOML: Invalid value (at line 3, column 8)"),
-        (b"[server]\nport = 1\nport = 2", "is not TOML: Cannot overwrite a value (at line 3, column 9)"),
+        (b"[server]\nport = 1\nport = 2\n", "is not TOML: Cannot overwrite a value (at line 3, column 9)"),
         (b"port = " + b"9" * 5_000, "is not TOML: a number is far too long"),
         (b"[server]\nhost = '\xff'", "is not UTF-8 (line 2); save it as UTF-8"),
         ("[server]\n".encode("utf-16"), "is not UTF-8 (line 1); save it as UTF-8"),
@@ -202,12 +203,12 @@ def test_secrets_from_string_environment_and_file(tmp_path: Path, monkeypatch: p
         (f'"{MARKER} x"', "must be 1 to 512 visible ASCII characters without blanks"),
         ('""', "is empty"),
         ("5", 'must be a string, { env = "NAME" } or { file = "PATH" }, not a whole number'),
-        ("{}", 'must be a string, { env = "NAME" } or { file = "PATH" }, with one of the two and no more'),
-        ('{ evn = "X" }', 'must be a string, { env = "NAME" } or { file = "PATH" }, with one of the two and no more'),
-        ('{ env = "X", file = "y" }', 'must be a string, { env = "NAME" } or { file = "PATH" }, with one of the two and no more'),
-        ("{ env = 5 }", 'must be a string, { env = "NAME" } or { file = "PATH" }, with one of the two and no more'),
+        ("{}", ONE_OF_TWO),
+        ('{ evn = "X" }', ONE_OF_TWO),
+        ('{ env = "X", file = "y" }', ONE_OF_TWO),
+        ("{ env = 5 }", ONE_OF_TWO),
     ],
-)  # fmt: skip
+)
 def test_r28_faults_of_secrets_never_tell_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, what: str) -> None:
     """R28, C59: the key and where it was to come from are told; the value never is."""
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""switchboard: the composition root and the command line. configuration -> database -> channels -> actors -> supervise."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import trio
+
+from actors.doorbell import Doorbell
+from actors.front_door import front_door
+from actors.ledger import LaneName, Ledger, RunBatch
+from actors.postgres_keeper import postgres_keeper
+from actors.pulse import Pulse
+from actors.reaper import reaper
+from actors.retry_scheduler import retry_scheduler
+from switchboard import VERSION, config, log, opening, state_dir
+from switchboard.cli import run_operator_command
+from switchboard.cli.arguments import parse
+from switchboard.commands import Outcome
+from switchboard.config import Config
+from switchboard.database import house_lock
+from switchboard.database.border import Bounds, Database
+from switchboard.endpoint import Endpoint
+from switchboard.errors import ConfigError, StartError
+from switchboard.http import openapi, routes
+from switchboard.http.access import Access
+from switchboard.http.agent_claims import AgentClaims
+from switchboard.http.agent_todos import AgentTodos, Defaults
+from switchboard.http.exchange import Application
+from switchboard.http.machine import Machine, json_bytes
+from switchboard.http.operator_endpoints import OperatorEndpoints
+from switchboard.http.operator_todos import OperatorTodos
+from switchboard.http.shell import Shell
+from switchboard.last_resort import LastResort
+from switchboard.listeners import Listening, open_listeners
+from switchboard.opening import EmbeddedServer
+from switchboard.signals import closing_on_signals
+from switchboard.store import claiming, creating, endpoints, health, holding, sweeping
+from switchboard.store.overdue_turns import OverdueTurns
+from switchboard.supervisor import Actor, ActorHealth, supervise
+from switchboard.sweeper import sweep_until_done
+from switchboard.waiting_room import WaitingRoom
+
+DRAIN_SHARE = 0.5
+"""How much of the grace requests in flight may take; the rest is for the ledger's last batch and the database."""
+STOP_SHARE = 0.3
+REVOKE_SWEEP_SECONDS_MAX = 5.0
+"""How long a revoke's answer waits for its sweep; the reaper goes on with whatever is left then (R17)."""
+DONE, CANNOT_START, BAD_CONFIGURATION = 0, 1, 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command; returns its exit code."""
+    args = parse(argv)
+    if args.command == "version":
+        return _say(f"switchboard {VERSION}")
+    if args.command in ("endpoint", "todo"):
+        return run_operator_command(args, os.environ)
+    try:
+        settings = config.load(args.config, os.environ)
+    except ConfigError as wrong:
+        return _complain(str(wrong), BAD_CONFIGURATION)
+    if args.command == "check":
+        return _say(f"The configuration is right ({config.file_to_read(args.config) or 'the defaults; there is no file'}).")
+    log.configure(stream=sys.stderr)
+    try:
+        return trio.run(_until_closed, _migrate if args.command == "migrate" else _serve, settings)
+    except StartError as refusal:
+        return _complain(str(refusal), CANNOT_START)
+
+
+async def _until_closed(command: Callable[[Config, trio.Event, LastResort], Awaitable[None]], settings: Config) -> int:
+    """Runs `command` with the signals bound to the one event that ends it, and the last resort to the end of the grace."""
+    closing = trio.Event()
+    last_resort = LastResort(grace_seconds=settings.server.shutdown_grace_seconds)
+    refusal: StartError | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(closing_on_signals, closing, on_closing=last_resort.arm))
+        try:
+            await command(settings, closing, last_resort)
+        except* StartError as group:
+            refusal = _first(group)
+        nursery.cancel_scope.cancel()
+    last_resort.disarm()
+    if refusal is not None and not closing.is_set():  # a start that the operator ended has not failed
+        raise refusal
+    return DONE
+
+
+async def _migrate(settings: Config, closing: trio.Event, last_resort: LastResort) -> None:
+    async with _database(settings, closing, last_resort) as (conninfo, _):
+        applied = await opening.bring_up_to_date(conninfo, closing)
+    _say("\n".join(f"applied {name}" for name in applied) or "The database is up to date.")
+
+
+async def _serve(settings: Config, closing: trio.Event, last_resort: LastResort) -> None:
+    # The port first: one that is taken ends the start before anything has had a side effect (C44).
+    listening = await open_listeners(settings.server.host, settings.server.port)
+    try:
+        async with _database(settings, closing, last_resort) as (conninfo, embedded):
+            await opening.bring_up_to_date(conninfo, closing)
+            if not closing.is_set():
+                await _keep_house(settings, conninfo, embedded, listening, closing)
+    finally:
+        listening.close()
+
+
+@asynccontextmanager
+async def _database(
+    settings: Config, closing: trio.Event, last_resort: LastResort
+) -> AsyncIterator[tuple[str, EmbeddedServer | None]]:
+    """The configured database, or an embedded one that lives as long as this block."""
+    directory = await opening.in_thread(partial(state_dir.prepare, settings.server.state_dir))
+    if settings.database.url is not None:
+        yield settings.database.url, None
+        return
+    with await opening.in_thread(partial(house_lock.hold, directory)):
+        embedded = EmbeddedServer(directory, closing)
+        last_resort.rescue = embedded.kill_now
+        try:
+            yield await embedded.start(), embedded
+        finally:
+            await embedded.stop(settings.server.shutdown_grace_seconds * STOP_SHARE)
+
+
+async def _keep_house(
+    settings: Config, conninfo: str, embedded: EmbeddedServer | None, listening: Listening, closing: trio.Event
+) -> None:
+    """Puts the house together and keeps it until `closing`: the one place that knows every part."""
+    directory = state_dir.prepare(settings.server.state_dir)
+    token = state_dir.operator_token(directory, settings.server.operator_token)
+    grace_seconds = settings.server.shutdown_grace_seconds
+    database = Database(conninfo, pool_size=settings.database.pool_size, bounds=Bounds.within(grace_seconds))
+    room = WaitingRoom()
+    doorbell = Doorbell(room)
+    ledger = Ledger(run_batch=_batches(database, OverdueTurns()), ring=doorbell.ring)
+    pulse = Pulse(partial(database.transact, health.look, capacity="vital"))
+    actors_health: dict[str, ActorHealth] = {}
+    application = _application(settings, token, database, ledger, doorbell, room, pulse, actors_health)
+
+    actors = [
+        Actor(name="pulse", run=pulse.run),
+        Actor(name="ledger", run=ledger.run),
+        Actor(name="doorbell", run=doorbell.run),
+        Actor(
+            name="reaper",
+            run=reaper(
+                reap=partial(sweep_until_done, "reap", _sweeps(database, sweeping.REAP), doorbell.ring),
+                drain_revoked=partial(_drain_revoked, database),
+                interval_seconds=settings.queue.reap_interval_seconds,
+            ),
+        ),
+        Actor(
+            name="retry_scheduler",
+            run=retry_scheduler(
+                requeue=partial(sweep_until_done, "requeue", _sweeps(database, sweeping.REQUEUE), doorbell.ring),
+                interval_seconds=settings.queue.retry_interval_seconds,
+            ),
+        ),
+        Actor(
+            name="front_door",
+            run=front_door(
+                app=application,
+                listeners=listening.listeners,
+                closing=closing,
+                drain_seconds=grace_seconds * DRAIN_SHARE,
+            ),
+            drains=True,
+        ),
+    ]
+    if embedded is not None:
+        actors.insert(0, Actor(name="postgres", run=postgres_keeper(running=embedded.running, restart=embedded.restart)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_close_room, closing, room)
+        await supervise(
+            actors,
+            closing=closing,
+            drain_seconds=grace_seconds * DRAIN_SHARE,
+            health=actors_health,
+            task_status=_Open(partial(_greet, listening, directory, embedded is not None)),
+        )
+    database.close()
+
+
+@attrs.frozen
+class _Open:
+    """What the supervisor reports to once every actor is up."""
+
+    greet: Callable[[], None]
+
+    def started(self, value: None = None) -> None:  # noqa: ARG002 - Trio's signature
+        """The house is open."""
+        self.greet()
+
+
+def _application(
+    settings: Config,
+    token: str,
+    database: Database,
+    ledger: Ledger,
+    doorbell: Doorbell,
+    room: WaitingRoom,
+    pulse: Pulse,
+    actors_health: Mapping[str, ActorHealth],
+) -> Application:
+    """Every handler with what it needs, bound to its route."""
+    defaults = Defaults(
+        lease_seconds=settings.queue.lease_seconds,
+        max_attempts=settings.queue.max_attempts,
+        payload_bytes=settings.limits.payload_bytes,
+    )
+
+    def find(credential_sha256: bytes) -> Awaitable[Endpoint | None]:
+        return database.transact(partial(endpoints.by_credential, credential_sha256=credential_sha256), capacity="vital")
+
+    access = Access(find=find, operator_token=token)
+    shell = Shell(
+        access=access,
+        undo=ledger.undo,
+        payload_bytes_max=settings.limits.payload_bytes,
+        batch_body_bytes_max=settings.limits.batch_body_bytes,
+    )
+    transact, ring = database.transact, doorbell.ring
+    todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
+    claims = AgentClaims(ledger=ledger, defaults=defaults, room=room)
+    tenants = OperatorEndpoints(transact=transact, forget=access.forget, drain=partial(_drain, database))
+    any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
+    machine = Machine(database=pulse.beat, actors=actors_health)
+    table = [
+        *routes.agent_routes(todos, claims),
+        *routes.operator_routes(tenants, any_todos),
+        *routes.machine_routes(machine),
+    ]
+    machine.openapi = json_bytes(openapi.describe(table))
+    return shell.application(table)
+
+
+def _batches(database: Database, turns: OverdueTurns) -> RunBatch:
+    """The store behind the ledger's lanes: one call, one thread, one transaction."""
+
+    async def run_batch(lane: LaneName, commands: Sequence[Any], /) -> list[Outcome]:
+        if lane == "creates":
+            return await database.transact(partial(creating.create, commands=commands))
+        if lane == "claims":
+            return await database.transact(partial(claiming.claim, commands=commands, turns=turns))
+        return await database.transact(partial(holding.hold, commands=commands, turns=turns), capacity="holders")
+
+    return run_batch
+
+
+def _sweeps(database: Database, kind: sweeping.Sweep) -> Callable[[Sequence[UUID]], Awaitable[sweeping.Swept]]:
+    return lambda bad: database.transact(partial(sweeping.sweep, kind=kind, bad=bad))
+
+
+async def _drain(database: Database, endpoint_id: UUID) -> int:
+    """Dead-letters what a revoked endpoint left open, as much as fits into a caller's patience; returns how many (R17)."""
+    total = 0
+    until = trio.current_time() + REVOKE_SWEEP_SECONDS_MAX
+    while trio.current_time() < until:
+        moved = await database.transact(partial(sweeping.sweep_revoked, endpoint_id=endpoint_id))
+        total += moved
+        if not moved:
+            break
+    return total
+
+
+async def _drain_revoked(database: Database) -> int:
+    """The same for every endpoint whose books are still open: for what a caller had no patience for, and stragglers."""
+    return sum([await _drain(database, id_) for id_ in await database.transact(sweeping.draining_endpoints)])
+
+
+async def _close_room(closing: trio.Event, room: WaitingRoom) -> None:
+    await closing.wait()
+    room.close()
+
+
+def _greet(listening: Listening, directory: Path, embedded: bool) -> None:  # noqa: FBT001 - said once, in one place
+    """Writes the address down for the operator's commands, and says what to do next."""
+    state_dir.write_address(directory, listening.url)
+    store = "an embedded PostgreSQL, its data below the state directory" if embedded else "the configured PostgreSQL"
+    _say(
+        f"switchboard {VERSION} is open.\n\n"
+        f"  address          {listening.url}\n"
+        f"  state directory  {directory}\n"
+        f"  database         {store}\n\n"
+        f"  next, in another terminal: vend an endpoint, and keep the credential that it prints\n"
+        f"      {sys.executable} {sys.argv[0]} endpoint vend NAME\n\n"
+        f"  Ctrl-C ends the house; nothing that was acknowledged is lost."
+    )
+
+
+def _first(group: BaseExceptionGroup[StartError]) -> StartError:
+    (error, *_) = group.exceptions
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+    return DONE
+
+
+def _complain(text: str, code: int) -> int:
+    sys.stderr.write(f"switchboard: {text}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

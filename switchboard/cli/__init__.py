@@ -1,0 +1,52 @@
+"""The operator's command line. `arguments.parse` says what was typed; `run_operator_command` does it, and is the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from switchboard.cli import endpoints, output, todos
+from switchboard.cli.address import find_house
+from switchboard.cli.arguments import Arguments
+from switchboard.cli.client import OperatorClient
+from switchboard.cli.failures import BAD_USAGE, DONE, FAILED, INTERRUPTED, OUTPUT_CLOSED, CommandError, OutputClosed, UsageError
+from switchboard.errors import ConfigError
+
+_COMMANDS: Final[Mapping[tuple[str, str], Callable[[Arguments, OperatorClient], str]]] = {
+    ("endpoint", "vend"): endpoints.vend,
+    ("endpoint", "list"): endpoints.list_all,
+    ("endpoint", "rotate"): endpoints.rotate,
+    ("endpoint", "revoke"): endpoints.revoke,
+    ("todo", "push"): todos.push,
+    ("todo", "list"): todos.list_some,
+    ("todo", "show"): todos.show,
+    ("todo", "retry"): todos.retry,
+    ("todo", "release"): todos.release,
+}
+
+
+def run_operator_command(args: Arguments, environ: Mapping[str, str]) -> int:
+    """Does one of the commands that talk to a running house (`args.command` in `arguments.OPERATOR_COMMANDS`).
+
+    Returns the exit code: 0 done; 1 refused or not reached, 2 bad usage or configuration, each after one line on
+    standard error; 130 after Ctrl-C, 141 where the reader of the output has gone. It never raises for any of these.
+    """
+    try:
+        with OperatorClient(find_house(args, environ)) as client:
+            text = _COMMANDS[args.command, args.action](args, client)
+        output.write(text)
+    except CommandError as exc:
+        output.complain(str(exc))
+        return FAILED
+    except UsageError as exc:
+        output.complain(str(exc))
+        return BAD_USAGE
+    except ConfigError as exc:
+        # A line for each fault of the configuration.
+        output.complain(*str(exc).splitlines())
+        return BAD_USAGE
+    except OutputClosed:
+        return OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return DONE

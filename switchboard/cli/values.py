@@ -1,0 +1,44 @@
+"""What a word on the command line may be, told before any house is asked. Each raises argparse's ArgumentTypeError."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+from switchboard.todo import ENDPOINT_NAME, LIST_LIMIT_MAX, NOWHERE, QUEUE_CHARS_MAX, canonical_id
+
+
+def text(word: str) -> str:
+    """Any text. Bytes that are not UTF-8 reach Python as lone surrogates, which no JSON can carry."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ArgumentTypeError("is not UTF-8") from None
+    return word
+
+
+def endpoint_name(word: str) -> str:
+    """An endpoint's name, by the contract's pattern."""
+    if not ENDPOINT_NAME.fullmatch(word):
+        raise ArgumentTypeError(f"{word!a} is no endpoint name: 1 to 63 of a-z, 0-9, _ and -, the first a letter or a digit")
+    return word
+
+
+def queue(word: str) -> str:
+    """A queue's name: 1 to 200 characters (R27)."""
+    if not 1 <= len(word) <= QUEUE_CHARS_MAX:
+        raise ArgumentTypeError(f"must be 1 to {QUEUE_CHARS_MAX} characters")
+    return text(word)
+
+
+def todo_id(word: str) -> str:
+    """A todo's id in its one spelling (R16). Anything else would be looked for in vain, or change the path of the request."""
+    if canonical_id(word) == NOWHERE:
+        raise ArgumentTypeError(f"{word!a} is no todo id: they look like 0198c0de-0000-7000-8000-000000000001")
+    return word
+
+
+def limit(word: str) -> int:
+    """How many rows: 1 to 200. More is refused, never silently made less (R27)."""
+    if not (word.isascii() and word.isdigit() and len(word) <= 9 and 1 <= int(word) <= LIST_LIMIT_MAX):
+        raise ArgumentTypeError(f"must be a whole number from 1 to {LIST_LIMIT_MAX}")
+    return int(word)

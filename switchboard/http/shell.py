@@ -1,0 +1,188 @@
+"""The thin shell that binds handlers to Quart: the only module of the house that knows it.
+
+For each request: who is calling, the query, the body within its bound, the handler, the reply; errors become problem+json.
+Around the application stands one more layer, which undoes the claims of a reply that never reached the socket (R15).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import structlog
+import trio
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from switchboard.endpoint import Endpoint
+from switchboard.errors import Invalid, NotFound, QueueError, RateLimited, TooLarge, Unauthorized, Unavailable, Unsupported
+from switchboard.http import wire
+from switchboard.http.access import Access
+from switchboard.http.call import Call, Reply, Route
+from switchboard.http.decoding import decode_body, decode_query
+from switchboard.http.exchange import Application
+from switchboard.http.requests import NoBody
+from switchboard.todo import Todo
+
+BODY_SECONDS_MAX: Final = 30.0
+BODY_OVERHEAD_BYTES: Final = 80 * 1024
+"""What a body may hold beside its payload: every other field at its longest, escaped."""
+_CLAIMS: Final = "switchboard.claims"
+_JSON: Final = re.compile(r"application/(?:[\w.+-]+\+)?json")
+
+_log = structlog.get_logger("http")
+
+
+class Shell:
+    """Everything that a request needs before and after its handler."""
+
+    def __init__(
+        self, *, access: Access, undo: Callable[[Sequence[Todo]], None], payload_bytes_max: int, batch_body_bytes_max: int
+    ) -> None:
+        self._access = access
+        self._undo = undo
+        self._payload_bytes_max = payload_bytes_max
+        self._body_bytes_max = {
+            "payload": payload_bytes_max + BODY_OVERHEAD_BYTES,
+            "batch": max(batch_body_bytes_max, payload_bytes_max + BODY_OVERHEAD_BYTES),
+        }
+
+    def application(self, routes: Sequence[Route]) -> Application:
+        """The ASGI application of these routes."""
+        app = QuartTrio("switchboard", static_folder=None)
+        # The backstop on what Quart may hold of a body that no handler reads; each route's own bound is checked as it comes.
+        app.config["MAX_CONTENT_LENGTH"] = max(self._body_bytes_max.values())
+        app.config["BODY_TIMEOUT"] = BODY_SECONDS_MAX
+        app.config["RESPONSE_TIMEOUT"] = None  # the front door's stream bounds every send
+        app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+        app.url_map.strict_slashes = False
+        app.url_map.merge_slashes = False
+        for route in routes:
+            rule = re.sub(r"{(\w+)}", r"<string:\1>", route.path)
+            app.add_url_rule(rule, endpoint=f"{route.method} {route.path}", view_func=self._view(route), methods=[route.method])
+        app.register_error_handler(HTTPException, _http_problem)
+        app.register_error_handler(Exception, _internal_problem)
+
+        async def with_undo(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            finally:
+                claims = scope.get(_CLAIMS)
+                if claims and not scope["state"]["connection"].answered:
+                    self._undo(claims)
+
+        return with_undo
+
+    def _view(self, route: Route) -> Callable[..., Awaitable[Response]]:
+        async def view(**path: str) -> Response:
+            try:
+                reply = await route.handler(await self._call(route, path))
+            except QueueError as error:
+                return _problem(error)
+            if reply.claims:
+                request.scope[_CLAIMS] = reply.claims  # type: ignore[typeddict-unknown-key]  # ours, beside ASGI's own
+            return _response(reply)
+
+        return view
+
+    async def _call(self, route: Route, path: dict[str, str]) -> Call[Any, Any]:
+        caller = await self._caller(route)
+        query = decode_query({name: request.args.getlist(name) for name in request.args}, route.query)
+        body = NoBody() if route.body is None else await self._body(route)
+        return Call(path=path, body=body, query=query, caller=caller)
+
+    async def _caller(self, route: Route) -> Endpoint | None:
+        authorization = request.headers.get("Authorization")
+        if route.who == "agent":
+            return await self._access.endpoint(authorization)
+        if route.who == "operator":
+            self._access.operator(authorization)
+        return None
+
+    async def _body(self, route: Route) -> Any:
+        kind = route.body
+        if kind is None:
+            raise RuntimeError("a route without a body was asked for one")
+        _check_encoding()
+        raw = await _read(self._body_bytes_max[route.size])
+        if not raw:
+            if route.body_optional:
+                return kind()
+            raise Invalid(detail="The body is empty; send a JSON object.", status=400)
+        _check_content_type()
+        return decode_body(raw, kind, payload_bytes_max=self._payload_bytes_max)
+
+
+def _check_encoding() -> None:
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Unsupported(detail="Content-Encoding is not spoken here; send the body as it is.")
+
+
+def _check_content_type() -> None:
+    content_type = request.headers.get("Content-Type")
+    if content_type is None:
+        return
+    if not _JSON.fullmatch(request.mimetype.lower()):
+        raise Unsupported(detail="Content-Type must be application/json.")
+    charset = request.mimetype_params.get("charset", "utf-8")
+    if charset.lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise Unsupported(detail="The charset must be utf-8.")
+
+
+async def _read(bytes_max: int) -> bytes:
+    """The body, no more of it than `bytes_max`, within `BODY_SECONDS_MAX`."""
+    too_large = TooLarge(detail=f"The body is over {bytes_max} bytes.")
+    if request.content_length is not None and request.content_length > bytes_max:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    with trio.move_on_after(BODY_SECONDS_MAX) as patience:
+        async for chunk in request.body:
+            size += len(chunk)
+            if size > bytes_max:
+                raise too_large
+            chunks.append(chunk)
+    if patience.cancelled_caught:
+        raise Invalid(detail=f"The body did not arrive within {BODY_SECONDS_MAX:.0f} seconds.", status=400)
+    return b"".join(chunks)
+
+
+def _response(reply: Reply) -> Response:
+    content = reply.content if isinstance(reply.content, bytes) else wire.encode(reply.content)
+    response = Response(content, status=reply.status, content_type="application/json")
+    for name, value in reply.headers:
+        response.headers[name] = value
+    return response
+
+
+def _problem(error: QueueError) -> Response:
+    response = Response(wire.encode(wire.problem_out(error)), status=error.status, content_type="application/problem+json")
+    if isinstance(error, Unauthorized):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, Unavailable | RateLimited):
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    return response
+
+
+async def _http_problem(error: HTTPException) -> Response:
+    """Werkzeug's errors in our words: no such address, no such method, a body over the backstop."""
+    status = error.code or 500
+    if status == NotFound().status:
+        return _problem(NotFound(detail="There is no such address."))
+    if status == TooLarge(detail="").status:
+        return _problem(TooLarge(detail="The body is too large."))
+    if status == 405:
+        response = _problem(Unsupported(detail="This address does not take that method.", status=405))
+        response.headers.extend(error.get_headers() or [])
+        response.headers["Content-Type"] = "application/problem+json"
+        return response
+    return _problem(Invalid(detail=error.name, status=status if 400 <= status < 500 else 400))
+
+
+async def _internal_problem(error: Exception) -> Response:
+    """A bug: told to the operator whole, to the caller not at all."""
+    _log.error("request_failed", route=str(request.url_rule), method=request.method, exc_info=error)
+    return _problem(QueueError(detail=""))

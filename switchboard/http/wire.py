@@ -1,0 +1,287 @@
+"""The shapes that leave the house: one struct, and one explicit function, for each. Times in UTC with `Z`, ids lower-case.
+
+Nothing is sent because it happens to be an attribute: a new field of a todo is invisible until it stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from switchboard.endpoint import Endpoint
+from switchboard.errors import Conflict, Invalid, QueueError, TooLarge
+from switchboard.store.reading import QueueCounts
+from switchboard.todo import Attempt, Todo
+
+
+class AttemptOut(Struct, frozen=True, kw_only=True):
+    """One claim of a todo and how it ended: completed, failed, released, expired or revoked; null while under way."""
+
+    attempt: int
+    owner: str
+    claimed_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    error: str | None
+
+
+class TodoOut(Struct, frozen=True, kw_only=True):
+    """A todo. `payload` and `result` are left out where only their sizes were read; `attempts` comes with one todo only."""
+
+    id: UUID
+    endpoint_id: UUID
+    queue: str
+    source: str
+    kind: str | None
+    title: str | None
+    state: str
+    status: str
+    payload: Raw | UnsetType | None = UNSET
+    payload_bytes: int
+    result: Raw | UnsetType | None = UNSET
+    result_bytes: int | None
+    error: str | None
+    owner: str | None
+    assignee: str | None
+    attempt: int
+    max_attempts: int
+    idempotency_key: str | None
+    event_id: UUID | None
+    lease_token: UUID | None
+    lease_expires_at: datetime | None
+    next_retry_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    claimed_at: datetime | None
+    completed_at: datetime | None
+    attempts: list[AttemptOut] | UnsetType = UNSET
+
+
+class ProblemOut(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong, as RFC 9457 wants it; `code` is the word to act on, `field` names what was wrong with the request."""
+
+    type: str
+    title: str
+    status: int
+    detail: str | UnsetType = UNSET
+    code: str
+    field: str | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    already: bool | UnsetType = UNSET
+    todo_id: UUID | UnsetType = UNSET
+
+
+class TodoReply(Struct, frozen=True, kw_only=True):
+    """One todo."""
+
+    todo: TodoOut
+
+
+class CreatedReply(Struct, frozen=True, kw_only=True):
+    """The todo, and whether this call made it; false means a live twin held the key."""
+
+    todo: TodoOut
+    created: bool
+
+
+class CompletedReply(Struct, frozen=True, kw_only=True):
+    """The completed todo and, where `next` was asked for, the todo claimed in the same commit, or null."""
+
+    todo: TodoOut
+    next: TodoOut | UnsetType | None = UNSET
+
+
+class TodosReply(Struct, frozen=True, kw_only=True):
+    """Claimed todos, oldest first; empty when there is no work."""
+
+    todos: list[TodoOut]
+
+
+class PageReply(Struct, frozen=True, kw_only=True):
+    """A page of todos, newest first; `next_cursor` is null on the last one."""
+
+    todos: list[TodoOut]
+    next_cursor: UUID | None
+
+
+class ResultOut(Struct, frozen=True, kw_only=True):
+    """The outcome of one item of a batch: a todo, or an error."""
+
+    todo: TodoOut | UnsetType = UNSET
+    created: bool | UnsetType = UNSET
+    error: ProblemOut | UnsetType = UNSET
+
+
+class ResultsReply(Struct, frozen=True, kw_only=True):
+    """Outcomes in the order of the items."""
+
+    results: list[ResultOut]
+
+
+class QueueOut(Struct, frozen=True, kw_only=True):
+    """What one queue holds."""
+
+    queue: str
+    pending: int
+    claimed: int
+    retrying: int
+    dead: int
+    done: int
+    oldest_pending_seconds: float | None
+
+
+class QueuesReply(Struct, frozen=True, kw_only=True):
+    """What the endpoint's queues hold, at most a second old."""
+
+    queues: list[QueueOut]
+
+
+class DefaultsOut(Struct, frozen=True, kw_only=True):
+    """What the server takes where a request says nothing."""
+
+    lease_seconds: int
+    max_attempts: int
+    payload_bytes: int
+
+
+class WhoamiReply(Struct, frozen=True, kw_only=True):
+    """Whose credential this is. `queues` null means every queue."""
+
+    endpoint: str
+    id: UUID
+    queues: list[str] | None
+    defaults: DefaultsOut
+
+
+class EndpointOut(Struct, frozen=True, kw_only=True):
+    """An endpoint. `queues` null means every queue."""
+
+    name: str
+    id: UUID
+    queues: list[str] | None
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+class EndpointsReply(Struct, frozen=True, kw_only=True):
+    """Every endpoint, the revoked ones too."""
+
+    endpoints: list[EndpointOut]
+
+
+class CredentialReply(Struct, frozen=True, kw_only=True):
+    """An endpoint and its credential, which is shown this once."""
+
+    endpoint: EndpointOut
+    credential: str
+
+
+class RevokedReply(Struct, frozen=True, kw_only=True):
+    """A revoked endpoint, and how many of its open todos were dead-lettered so far."""
+
+    endpoint: EndpointOut
+    dead_lettered: int
+
+
+class RetriedReply(Struct, frozen=True, kw_only=True):
+    """How many todos went back to pending, and how many could not."""
+
+    retried: int
+    conflicts: int
+
+
+def todo_out(todo: Todo, *, to_claimer: bool = False, attempts: Sequence[Attempt] | None = None) -> TodoOut:
+    """A todo as callers see it. The lease token is for its claimer only."""
+    return TodoOut(
+        id=todo.id,
+        endpoint_id=todo.endpoint_id,
+        queue=todo.queue,
+        source=todo.source,
+        kind=todo.kind,
+        title=todo.title,
+        state=todo.state,
+        status=todo.status,
+        payload=_raw(todo.payload) if todo.payload_read else UNSET,
+        payload_bytes=todo.payload_bytes,
+        result=_raw(todo.result) if todo.payload_read or todo.result is not None else UNSET,
+        result_bytes=todo.result_bytes,
+        error=todo.error,
+        owner=todo.owner,
+        assignee=todo.assignee,
+        attempt=todo.attempt,
+        max_attempts=todo.max_attempts,
+        idempotency_key=todo.idempotency_key,
+        event_id=todo.event_id,
+        lease_token=todo.lease_token if to_claimer else None,
+        lease_expires_at=todo.lease_expires_at,
+        next_retry_at=todo.next_retry_at,
+        created_at=todo.created_at,
+        updated_at=todo.updated_at,
+        claimed_at=todo.claimed_at,
+        completed_at=todo.completed_at,
+        attempts=UNSET if attempts is None else [attempt_out(attempt) for attempt in attempts],
+    )
+
+
+def _raw(text: str | None) -> Raw | None:
+    return None if text is None else Raw(text.encode())
+
+
+def attempt_out(attempt: Attempt) -> AttemptOut:
+    """One line of a todo's history."""
+    return AttemptOut(
+        attempt=attempt.attempt,
+        owner=attempt.owner,
+        claimed_at=attempt.claimed_at,
+        ended_at=attempt.ended_at,
+        outcome=attempt.outcome,
+        error=attempt.error,
+    )
+
+
+def problem_out(error: QueueError) -> ProblemOut:
+    """An error as RFC 9457 wants it. An internal one says nothing of what it was."""
+    return ProblemOut(
+        type="about:blank",
+        title=error.title,
+        status=error.status,
+        detail=UNSET if error.code == "internal" else error.detail,
+        code=error.code,
+        field=error.field if isinstance(error, Invalid | TooLarge) and error.field is not None else UNSET,
+        state=error.state if isinstance(error, Conflict) and error.state is not None else UNSET,
+        already=True if isinstance(error, Conflict) and error.already else UNSET,
+        todo_id=error.todo_id if isinstance(error, Conflict) and error.todo_id is not None else UNSET,
+    )
+
+
+def queue_out(counts: QueueCounts) -> QueueOut:
+    """What one queue holds."""
+    return QueueOut(
+        queue=counts.queue,
+        pending=counts.pending,
+        claimed=counts.claimed,
+        retrying=counts.retrying,
+        dead=counts.dead,
+        done=counts.done,
+        oldest_pending_seconds=counts.oldest_pending_seconds,
+    )
+
+
+def endpoint_out(endpoint: Endpoint) -> EndpointOut:
+    """An endpoint as the operator sees it; its credential is nowhere to be had."""
+    return EndpointOut(
+        name=endpoint.name,
+        id=endpoint.id,
+        queues=None if endpoint.queues is None else list(endpoint.queues),
+        created_at=endpoint.created_at,
+        revoked_at=endpoint.revoked_at,
+    )
+
+
+def encode(reply: Struct) -> bytes:
+    """The bytes of a reply."""
+    return msgspec.json.encode(reply)
