@@ -22,13 +22,14 @@ from actors.postgres_keeper import postgres_keeper
 from actors.pulse import Pulse
 from actors.reaper import reaper
 from actors.retry_scheduler import retry_scheduler
-from switchboard import VERSION, config, log, opening, state_dir
+from switchboard import VERSION, config, log, state_dir
 from switchboard.cli import run_operator_command
 from switchboard.cli.arguments import parse
 from switchboard.commands import Outcome
 from switchboard.config import Config
-from switchboard.database import house_lock
+from switchboard.database import house_lock, opening
 from switchboard.database.border import Bounds, Database
+from switchboard.database.opening import EmbeddedServer
 from switchboard.endpoint import Endpoint
 from switchboard.errors import ConfigError, StartError
 from switchboard.http import openapi, routes
@@ -42,7 +43,6 @@ from switchboard.http.operator_todos import OperatorTodos
 from switchboard.http.shell import Shell
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
-from switchboard.opening import EmbeddedServer
 from switchboard.signals import closing_on_signals
 from switchboard.store import claiming, creating, endpoints, health, holding, sweeping
 from switchboard.store.overdue_turns import OverdueTurns

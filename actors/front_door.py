@@ -246,7 +246,7 @@ def _connections_max() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
-    return max(16, min(CONNECTIONS_MAX, hard - OPEN_FILES_RESERVE))
+    return min(CONNECTIONS_MAX, max(16, hard - OPEN_FILES_RESERVE))
 
 
 def _fault(error: BaseException | None) -> str | None:

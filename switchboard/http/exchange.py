@@ -93,9 +93,10 @@ class Exchange:
             if self.drained is not None:
                 with self.stream.answering(scope):
                     await self.server_send(step)
-                    await self.drained()
                     if last:
                         await self.stream.wait_sent()
+                    elif step.get("body"):
+                        await self.drained()
             else:
                 await self.server_send(step)
         if scope.cancelled_caught:

@@ -1,0 +1,1 @@
+"""The tests, by cost: store, actors, http, house; and the benches."""
