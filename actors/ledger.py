@@ -228,6 +228,7 @@ class Ledger:
             self._ring(ring)
         if isinstance(outcome, Moved) and isinstance(entry.command, Undo):
             self.undone_claims += 1
+            _log.info("claim_undone", todo_id=str(outcome.todo.id), endpoint_id=str(outcome.todo.endpoint_id))
         answer = entry.answer
         if answer.abandoned:
             self.undo(claims_in(outcome))

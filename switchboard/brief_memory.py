@@ -19,6 +19,15 @@ class _Entry(Generic[V]):
     value: V
 
 
+@attrs.define(eq=False)
+class _Question(Generic[V]):
+    """A question that somebody is asking, for those who wait for its answer."""
+
+    over: trio.Event = attrs.field(factory=trio.Event)
+    entry: _Entry[V] | None = None
+    failure: Exception | None = None
+
+
 class BriefMemory(Generic[K, V]):
     """Remembers up to `entries_max` answers for `seconds`, counted from when they were asked for, not from when they came."""
 
@@ -26,42 +35,50 @@ class BriefMemory(Generic[K, V]):
         self._seconds = seconds
         self._entries_max = entries_max
         self._entries: OrderedDict[K, _Entry[V]] = OrderedDict()
-        self._asking: dict[K, trio.Lock] = {}
-        self._era = 0
+        self._questions: dict[K, _Question[V]] = {}
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer for `key`, remembered or asked for. Those who ask at the same time wait for the one who is asking."""
-        entry = self._fresh(key)
-        if entry is not None:
-            return entry.value
-        lock = self._asking.setdefault(key, trio.Lock())
-        try:
-            async with lock:
-                entry = self._fresh(key)
-                if entry is None:
-                    entry = await self._ask(key, ask)
+        """The answer for `key`, remembered or asked for.
+
+        Those who want the same answer at the same time share it, and share its failure: a database that is slow to say
+        no says it once, and not to each of them in turn.
+        """
+        while True:
+            entry = self._entries.get(key)
+            if entry is not None and trio.current_time() - entry.asked_at < self._seconds:
                 return entry.value
-        finally:
-            if not lock.statistics().tasks_waiting and not lock.locked():
-                self._asking.pop(key, None)
+            question = self._questions.get(key)
+            if question is None:
+                return await self._ask(key, ask)
+            await question.over.wait()
+            if question.failure is not None:
+                raise question.failure
+            if question.entry is not None:
+                return question.entry.value
+            # The one who asked was cancelled; now it is our turn.
 
     def forget(self) -> None:
         """Forgets everything at once, and whatever is being asked at this moment will not be remembered."""
         self._entries.clear()
-        self._era += 1
+        self._questions.clear()
 
-    def _fresh(self, key: K) -> _Entry[V] | None:
-        entry = self._entries.get(key)
-        if entry is None or trio.current_time() - entry.asked_at >= self._seconds:
-            return None
-        return entry
-
-    async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> _Entry[V]:
-        era, asked_at = self._era, trio.current_time()
-        entry = _Entry(asked_at, await ask())
-        if era == self._era:
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        question: _Question[V] = _Question()
+        self._questions[key] = question
+        asked_at = trio.current_time()
+        try:
+            question.entry = entry = _Entry(asked_at, await ask())
+        except Exception as failure:
+            question.failure = failure
+            raise
+        finally:
+            current = self._questions.get(key) is question  # not after a forget()
+            if current:
+                del self._questions[key]
+            question.over.set()
+        if current:
             self._entries[key] = entry
             self._entries.move_to_end(key)
             if len(self._entries) > self._entries_max:
                 self._entries.popitem(last=False)
-        return entry
+        return entry.value

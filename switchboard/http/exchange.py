@@ -158,7 +158,7 @@ async def serve_exchange(app: Application, scope: Any, exchange: Exchange, *, fa
 
 async def _serve(app: Application, scope: Any, exchange: Exchange) -> None:
     if scope["type"] == "websocket":
-        await _refuse_websocket(exchange.server_send)
+        await _refuse_websocket(exchange)
     elif _to_origin_form(scope):
         await app(scope, exchange.receive, exchange.send)
     else:
@@ -185,8 +185,11 @@ def _to_origin_form(scope: Any) -> bool:
     return True
 
 
-async def _refuse_websocket(send: Send) -> None:
+async def _refuse_websocket(exchange: Exchange) -> None:
+    if not exchange.still_open():
+        # More bytes than the upgrade came with it: Hypercorn has refused already, and a second answer is an error.
+        return
     body = b'{"type":"about:blank","title":"Unsupported","status":400,"code":"unsupported"}'
     headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "websocket.http.response.start", "status": 400, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})
+    await exchange.server_send({"type": "websocket.http.response.start", "status": 400, "headers": headers})
+    await exchange.server_send({"type": "websocket.http.response.body", "body": body, "more_body": False})

@@ -1,15 +1,16 @@
 """One client's socket, with a bound on everything that the client can make us wait for.
 
-Hypercorn shields its sends from cancellation, keeps no clock on a slow head, and can leave a task waiting for a
-connection that is gone. So the clocks, and the word on whether the client is still there, live here, in the stream that
-it is given. Nothing in it needs the HTTP library to behave.
+Hypercorn shields its sends from cancellation, keeps no clock on a slow head, and can leave a task waiting for ever for a
+connection that is gone, or for itself. So the clocks, and the word on whether the client is still there, live here, in
+the stream that it is given. While no request is running, one deadline hangs over everything that serves the connection,
+wherever in the HTTP library it is.
 
 What ends a connection, and what is left to do then:
 
     gone     the client hung up, its socket failed, or it took too long to read   nobody is left to answer
     ended    our side has said its last word (an orderly close, a time-out)       what was sent may still arrive
 
-In both, when no request is running, the connection's whole task tree is cancelled; a request that is still running has
+In both, when no request is running, the connection's tasks are cancelled; a request that is still running has
 APPLICATION_SECONDS_MAX to notice.
 """
 
@@ -70,37 +71,31 @@ class GuardedStream:
         self._stream = stream
         self._scope = scope
         self._ended = False
+        self._orderly = False
         self._closing = False
-        self._spoken = False
         self._idle_since = trio.current_time()
         # A new connection owes us a head; afterwards the clock runs from a head's first byte.
         self._head_since: float | None = self._idle_since
-        self._receiving: trio.CancelScope | None = None
         self._sending: trio.CancelScope | None = None
         self._sent = trio.Event()
+        self._lingering: trio.CancelScope | None = None
         self._answers: set[trio.CancelScope] = set()
+        self._set_clock()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Bytes from the client, b"" when it hung up. Raises ClosedResourceError when its time is up or we ended."""
+        """Bytes from the client, b"" when it hung up. Raises ClosedResourceError when our side has ended."""
         if self._ended:
             raise trio.ClosedResourceError("our side of the connection has ended")
-        with trio.CancelScope(deadline=self._receive_deadline()) as self._receiving:
-            try:
-                data = bytes(await self._stream.receive_some(max_bytes))
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self._hung_up()
-                raise
-            finally:
-                receiving, self._receiving = self._receiving, None
-        if receiving.cancelled_caught:
-            # Nothing that the client still sends is worth waiting for.
-            self._spoken = False
-            self._end()
-            raise trio.ClosedResourceError("the client took too long, or the house is closing")
+        try:
+            data = bytes(await self._stream.receive_some(max_bytes))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self._hung_up()
+            raise
         if not data:
             self._hung_up()
         elif self._head_since is None and not self.requests:
             self._head_since = trio.current_time()
+            self._set_clock()
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -118,7 +113,6 @@ class GuardedStream:
             self._break()
             raise trio.BrokenResourceError("the client is gone")
         sent = False
-        self._spoken = True
         try:
             with memoryview(data) as view:
                 for start in range(0, len(view), SEND_CHUNK_BYTES):
@@ -130,12 +124,14 @@ class GuardedStream:
                 self._break()
 
     async def send_eof(self) -> None:
-        """Hypercorn's orderly close comes in two steps; both are `aclose`. Acts before anything can cancel it."""
+        """End our side: no more is sent. Hypercorn calls this, and then `aclose`; it acts before a cancellation can."""
+        # Cancelled means that the client's time was up: then nothing that it may still send is worth waiting for.
+        self._orderly = self._orderly or not self._scope.cancel_called
         self._end()
 
     async def aclose(self) -> None:
-        """End our side: no more is sent, the reader is woken. The socket itself stays until `finish` or `kill`."""
-        self._end()
+        """As `send_eof`. The socket itself stays until `finish` or `kill`."""
+        await self.send_eof()
 
     def request_began(self, *, http2: bool) -> None:
         """A request's head is in: the clocks stop, its application has its own."""
@@ -149,7 +145,6 @@ class GuardedStream:
         self.requests -= 1
         self._idle_since = trio.current_time()
         self._set_clock()
-        self._settle()
 
     @contextmanager
     def answering(self, scope: trio.CancelScope) -> Iterator[None]:
@@ -178,15 +173,10 @@ class GuardedStream:
         self._closing = True
         if self._sending is not None:
             self._sending.deadline = min(self._sending.deadline, trio.current_time() + CLOSING_SEND_SECONDS_MAX)
-        if self.requests:
-            return
-        self._idle_since = trio.current_time()
-        if self._receiving is None:
-            return
-        if self._ended:
-            self._receiving.deadline = min(self._receiving.deadline, self._idle_since + CLOSING_LINGER_SECONDS_MAX)
-        else:
-            self._receiving.cancel()
+        if self._lingering is not None:
+            self._lingering.deadline = min(self._lingering.deadline, trio.current_time() + CLOSING_LINGER_SECONDS_MAX)
+        if not self.requests:
+            self._scope.cancel()
 
     def kill(self) -> None:
         """Close the socket hard, with a reset; whoever waits on it is woken."""
@@ -204,7 +194,7 @@ class GuardedStream:
         """Close the socket when the tasks that used it are gone, first letting the last words arrive. Always closes."""
         try:
             self._end()
-            if self._spoken and not self.gone:
+            if self._orderly and not self.gone:
                 await self._linger()
         finally:
             self.socket.close()
@@ -224,7 +214,7 @@ class GuardedStream:
 
     async def _linger(self) -> None:
         bound = CLOSING_LINGER_SECONDS_MAX if self._closing else LINGER_SECONDS_MAX
-        with trio.CancelScope(deadline=trio.current_time() + bound) as self._receiving:
+        with trio.CancelScope(deadline=trio.current_time() + bound) as self._lingering:
             while True:
                 with trio.move_on_after(LINGER_QUIET_SECONDS_MAX) as quiet:
                     try:
@@ -234,18 +224,21 @@ class GuardedStream:
                 if quiet.cancelled_caught or not more:
                     return
 
-    def _receive_deadline(self) -> float:
-        if self.requests:
-            return float("inf")
-        if self._closing:
-            return self._idle_since + CLOSING_IDLE_SECONDS_MAX
-        if self._head_since is not None and not self.http2:
-            return self._head_since + HEAD_SECONDS_MAX
-        return self._idle_since + IDLE_SECONDS_MAX
-
     def _set_clock(self) -> None:
-        if self._receiving is not None:
-            self._receiving.deadline = self._receive_deadline()
+        """Until when the connection's tasks may go on, if nothing happens."""
+        if self._ended or self.gone:
+            if not self.requests:
+                self._scope.cancel()
+            else:
+                self._scope.deadline = min(self._scope.deadline, trio.current_time() + APPLICATION_SECONDS_MAX)
+        elif self.requests:
+            self._scope.deadline = float("inf")
+        elif self._closing:
+            self._scope.deadline = self._idle_since + CLOSING_IDLE_SECONDS_MAX
+        elif self._head_since is not None and not self.http2:
+            self._scope.deadline = self._head_since + HEAD_SECONDS_MAX
+        else:
+            self._scope.deadline = self._idle_since + IDLE_SECONDS_MAX
 
     def _end(self) -> None:
         if self._ended:
@@ -253,16 +246,14 @@ class GuardedStream:
         self._ended = True
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
-        if self._receiving is not None:
-            self._receiving.cancel()
         if self.http2:
             self._cut_answers()
-        self._settle()
+        self._set_clock()
 
     def _hung_up(self) -> None:
         self.gone = True
         self._cut_answers()
-        self._settle()
+        self._set_clock()
 
     def _break(self) -> None:
         self.broken = True
@@ -271,14 +262,6 @@ class GuardedStream:
     def _cut_answers(self) -> None:
         for scope in self._answers:
             scope.deadline = min(scope.deadline, trio.current_time() + CUT_SECONDS)
-
-    def _settle(self) -> None:
-        if not (self._ended or self.gone):
-            return
-        if not self.requests:
-            self._scope.cancel()
-        else:
-            self._scope.deadline = min(self._scope.deadline, trio.current_time() + APPLICATION_SECONDS_MAX)
 
     def _peer_hung_up(self) -> bool:
         # The reader sees a hang-up at once, unless it has paused for a pipelined request; the kernel always knows.

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from switchboard.commands import ClaimOne, Complete, Fail, Moved, Outcome, Release, Retry
 from switchboard.database.border import Session
-from switchboard.errors import QueueError
+from switchboard.errors import Conflict, QueueError
 from switchboard.http import requests, wire
 from switchboard.http.agent_claims import claimed_one_reply
 from switchboard.http.agent_todos import Defaults, create_command, created_reply, filter_of, page_reply, retry_reply, ring_after
@@ -34,6 +34,8 @@ class OperatorTodos:
         """`POST /operator/v1/todos`: a todo for the endpoint that the body names."""
         name = call.body.endpoint
         endpoint = await self._transact(partial(operator.endpoint_named, name=name))
+        if endpoint.revoked_at is not None:
+            raise Conflict(detail=f"Endpoint {name} was revoked; it takes no more todos.")
         command = create_command(endpoint, call.body, self._defaults, source=OPERATOR)
         return created_reply(await self._ledger.submit_one(command))
 

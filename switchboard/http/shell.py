@@ -17,7 +17,19 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from switchboard.endpoint import Endpoint
-from switchboard.errors import Invalid, NotFound, QueueError, RateLimited, TooLarge, Unauthorized, Unavailable, Unsupported
+from switchboard.errors import (
+    BlamesOne,
+    Invalid,
+    NotFound,
+    OutcomeUnknown,
+    QueueError,
+    RateLimited,
+    RerunWhole,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    Unsupported,
+)
 from switchboard.http import wire
 from switchboard.http.access import Access
 from switchboard.http.call import Call, Reply, Route
@@ -81,6 +93,11 @@ class Shell:
                 reply = await route.handler(await self._call(route, path))
             except QueueError as error:
                 return _problem(error)
+            except (OutcomeUnknown, RerunWhole):  # from a transaction that did not go through the ledger
+                return _problem(Unavailable(detail="The database could not finish this. Try again.", outcome_unknown=True))
+            except BlamesOne as blame:
+                _log.warning("request_refused_by_database", route=route.path, reason=str(blame))
+                return _problem(Invalid(detail="The database cannot store this."))
             if reply.claims:
                 request.scope[_CLAIMS] = reply.claims  # type: ignore[typeddict-unknown-key]  # ours, beside ASGI's own
             return _response(reply)
