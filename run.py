@@ -189,6 +189,7 @@ async def _keep_house(
             health=actors_health,
             task_status=_Open(partial(_greet, listening, directory, embedded is not None)),
         )
+    state_dir.forget_address(directory)
     database.close()
 
 
@@ -311,7 +312,7 @@ def _say(text: str) -> int:
 
 
 def _complain(text: str, code: int) -> int:
-    sys.stderr.write(f"switchboard: {text}\n")
+    sys.stderr.write(f"{text}\n")
     return code
 
 

@@ -127,11 +127,15 @@ class Ledger:
         answer = _Answer(outcomes=[None] * len(commands), missing=len(commands))
         for place, command in enumerate(commands):
             lane.put(_Entry(command, answer, place))
+        gone = True
         try:
             with trio.move_on_after(ANSWER_SECONDS_MAX):
                 await answer.complete.wait()
+            gone = False
         finally:
-            if answer.missing:
+            # Gone counts also when the last outcome came in the very moment in which the caller was cancelled: it is
+            # here, and nobody will hear of it.
+            if gone or answer.missing:
                 self._abandon(answer)
         if answer.abandoned:
             raise Unavailable(detail="The database was too slow to answer. Try again.", outcome_unknown=True)

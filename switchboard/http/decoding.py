@@ -132,7 +132,7 @@ def _refuse_unstorable_text(text: str) -> None:
     The look into the parsed body is taken only where such an escape may stand: an escaped backslash before `u0000` is a
     legitimate text, and a pair of surrogates is an emoji.
     """
-    if "\\u" not in text or not _SUSPECT_ESCAPE.search(text):
+    if "\\u" not in text or not _SUSPECT_ESCAPE.search(text.replace(r"\\", "__")):
         return
     try:
         parsed = json.loads(text, parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
