@@ -187,7 +187,7 @@ async def _keep_house(
             closing=closing,
             drain_seconds=grace_seconds * DRAIN_SHARE,
             health=actors_health,
-            task_status=_Open(partial(_greet, listening, directory, embedded is not None)),
+            task_status=_Open(closing, partial(_greet, listening, directory, embedded is not None)),
         )
     state_dir.forget_address(directory)
     database.close()
@@ -197,11 +197,13 @@ async def _keep_house(
 class _Open:
     """What the supervisor reports to once every actor is up."""
 
+    closing: trio.Event
     greet: Callable[[], None]
 
     def started(self, value: None = None) -> None:  # noqa: ARG002 - Trio's signature
-        """The house is open."""
-        self.greet()
+        """The house is open, unless it was told to close while it opened."""
+        if not self.closing.is_set():
+            self.greet()
 
 
 def _application(

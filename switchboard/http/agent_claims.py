@@ -26,7 +26,7 @@ from switchboard.http import requests, wire
 from switchboard.http.agent_todos import Defaults, results_reply
 from switchboard.http.call import Call, Ledger, Reply
 from switchboard.rounds import rounds_of
-from switchboard.todo import Ring, Todo
+from switchboard.todo import NOWHERE, Ring, Todo
 from switchboard.waiting_room import Waiter, WaitingRoom
 
 V = TypeVar("V", bound=HolderVerb)
@@ -150,7 +150,9 @@ class AgentClaims:
     async def _hold_batch(self, commands: Sequence[Heartbeat | Complete | Fail | Release]) -> Reply:
         """The same todo twice in one batch: the first counts, the second is what the state then says."""
         outcomes: dict[int, Outcome] = {}
-        for together in rounds_of([command.todo_id for command in commands]):
+        # What is no id names nothing twice; else each such item would be a round, and a transaction, of its own.
+        ids = [None if command.todo_id == NOWHERE else command.todo_id for command in commands]
+        for together in rounds_of(ids):
             answers = await self._ledger.submit([commands[place] for place in together])
             outcomes |= dict(zip(together, answers, strict=True))
         return results_reply([outcomes[place] for place in range(len(commands))])
