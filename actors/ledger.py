@@ -151,14 +151,23 @@ class Ledger:
     def undo(self, todos: Sequence[Todo]) -> None:
         """Takes claims back whose answer never reached its caller (R15). Never waits.
 
-        With the lane full they are left to their leases, which end them as a crash would.
+        With the lane full, or the database away, they are left to their leases, which end them as a crash would.
         """
         lane = self._lanes["holders"]
         for todo in todos:
+            command = undo_of(todo)
             if len(lane.waiting) >= WAITING_COMMANDS_MAX:
-                _log.warning("claim_left_to_its_lease", todo_id=str(todo.id), endpoint_id=str(todo.endpoint_id))
-                continue
-            lane.put(_Entry(undo_of(todo), _Answer(outcomes=[None], missing=1), 0))
+                self._note_undo(command, Unavailable(detail="The lane is full."))
+            else:
+                lane.put(_Entry(command, _Answer(outcomes=[None], missing=1), 0))
+
+    def _note_undo(self, command: Undo, outcome: Outcome) -> None:
+        place = {"todo_id": str(command.todo_id), "endpoint_id": str(command.endpoint_id)}
+        if isinstance(outcome, Moved):
+            self.undone_claims += 1
+            _log.info("claim_undone", **place)
+        elif isinstance(outcome, Unavailable):
+            _log.warning("claim_left_to_its_lease", reason=outcome.detail, **place)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The actor: the workers of all lanes. Waits for nothing but commands; ends only by cancellation."""
@@ -235,9 +244,8 @@ class Ledger:
         ring = ring_of(entry.command, outcome)
         if ring is not None:
             self._ring(ring)
-        if isinstance(outcome, Moved) and isinstance(entry.command, Undo):
-            self.undone_claims += 1
-            _log.info("claim_undone", todo_id=str(outcome.todo.id), endpoint_id=str(outcome.todo.endpoint_id))
+        if isinstance(entry.command, Undo):
+            self._note_undo(entry.command, outcome)
         answer = entry.answer
         if answer.abandoned:
             self.undo(claims_in(outcome))

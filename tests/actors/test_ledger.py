@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from actors import ledger as ledger_module
@@ -634,6 +635,18 @@ async def test_an_answer_that_reached_nobody_is_taken_back_from_outside(autojump
     await wait_all_tasks_blocked()
     assert house.store.undone() == [todo.lease_token for todo in outcome.todos]
     assert [ring.todo_id for ring in house.rings] == [todo.id for todo in outcome.todos]
+
+
+async def test_an_undo_that_fails_is_told(autojump_clock: MockClock, house: House) -> None:
+    """With the database away the claim is left to its lease, and the operator hears of it."""
+    with capture_logs() as logs:
+        house.store.failures = [Unavailable(detail="away")]
+        lost = _claimed(ALICE)
+        house.ledger.undo([lost])
+        await wait_all_tasks_blocked()
+    assert [(line["event"], line["todo_id"]) for line in logs] == [("claim_left_to_its_lease", str(lost.id))]
+    assert house.ledger.undone_claims == 0
+    assert house.rings == []
 
 
 # A limit on everything.

@@ -336,6 +336,15 @@ class TestHeartbeat:
         assert todo["payload_bytes"] == claimed["payload_bytes"]
         assert TODO_FIELDS - {"payload", "result"} <= todo.keys()
 
+    def test_the_token_is_shown_to_who_has_it(self, agent: Agent) -> None:
+        """R4: the owner's name alone proves no claim: two workers may share it, and neither learns the other's token."""
+        agent.push()
+        (claimed,) = agent.claim(owner="w1")
+        assert agent.verb("heartbeat", claimed["id"], owner="w1").json()["todo"]["lease_token"] is None
+        items = [{"id": claimed["id"], "owner": "w1"}, {"id": claimed["id"], "lease_token": claimed["lease_token"]}]
+        first, second = agent.http.post("/v1/todos/heartbeat", json={"items": items}).json()["results"]
+        assert (first["todo"]["lease_token"], second["todo"]["lease_token"]) == (None, claimed["lease_token"])
+
     def test_without_a_duration_it_renews_by_the_claims_own(self, house: House, agent: Agent) -> None:
         """R6: the claim's own lease duration, from now."""
         agent.push()

@@ -31,10 +31,7 @@ def _claimed_all(desk: Desk, endpoint: UUID, todo_ids: Sequence[UUID]) -> dict[U
 
 
 def test_many_claimants_of_every_kind_drain_a_queue_without_meeting(commons: str) -> None:
-    """SPEC-0003: claimants of one queue, of several, of any, one by one and by the handful: each todo goes to one of them.
-
-    Nobody goes away empty before the last todo is gone.
-    """
+    """SPEC-0003: claimants of one queue, of several, of any, one by one and by the handful: each todo goes to one of them."""
     with open_session(commons) as session:
         desk = Desk(session)
         endpoint = desk.endpoint()

@@ -35,10 +35,13 @@ SOUND: dict[str, dict[str, Any]] = {
 
 def _insert(desk: Desk, endpoint: UUID | None, **fields: Any) -> None:
     common = {"queue": "work", "source": "api", "max_attempts": 5, "created_at": AT, "updated_at": AT}
-    row = {"endpoint_id": endpoint, "id": uuid4(), **common, **fields}
+    _insert_into(desk, "todos", {"endpoint_id": endpoint, "id": uuid4(), **common, **fields})
+
+
+def _insert_into(desk: Desk, table: str, row: dict[str, Any]) -> None:
     columns, values = ", ".join(row), ", ".join(["%s"] * len(row))
     with desk.session.transaction():
-        desk.session.execute(f"insert into todos ({columns}) values ({values})".encode(), list(row.values()))
+        desk.session.execute(f"insert into {table} ({columns}) values ({values})".encode(), list(row.values()))
 
 
 @pytest.mark.parametrize("status", SOUND)
@@ -167,10 +170,56 @@ ENDPOINT_FAULTS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fault", "constraint"), ENDPOINT_FAULTS)
 def test_a_nonsense_endpoint_is_refused(desk: Desk, fault: dict[str, Any], constraint: str) -> None:
     """Rule 6: nothing belongs to nowhere (R16), names are one line, credentials are digests (R28)."""
-    row = {"id": uuid4(), "name": "fine", "credential_sha256": uuid4().bytes * 2} | fault
-    columns, values = ", ".join(row), ", ".join(["%s"] * len(row))
-    with pytest.raises(CheckViolation) as refusal, desk.session.transaction():
-        desk.session.execute(f"insert into endpoints ({columns}) values ({values})".encode(), list(row.values()))
+    with pytest.raises(CheckViolation) as refusal:
+        _insert_into(desk, "endpoints", {"id": uuid4(), "name": "fine", "credential_sha256": uuid4().bytes * 2} | fault)
+    assert refusal.value.diag.constraint_name == constraint
+
+
+ATTEMPT = {"attempt": 1, "owner": "w", "claimed_at": AT, "ended_at": AT, "outcome": "completed"}
+ATTEMPT_FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"attempt": 0}, "attempts_attempt_check"),
+    ({"attempt": MAX_ATTEMPTS_MAX + 1}, "attempts_attempt_check"),
+    ({"outcome": "undone"}, "attempts_outcome_check"),
+    ({"outcome": ""}, "attempts_outcome_check"),
+]
+
+
+@pytest.mark.parametrize(("fault", "constraint"), ATTEMPT_FAULTS)
+def test_a_nonsense_attempt_is_refused(desk: Desk, fault: dict[str, Any], constraint: str) -> None:
+    """Rule 6, R15: the history knows five ends of a claim, and none of them is "undone"."""
+    place = {"endpoint_id": desk.endpoint(), "todo_id": uuid4(), "lease_token": uuid4()}
+    _insert_into(desk, "attempts", place | ATTEMPT)
+    with pytest.raises(UniqueViolation):
+        _insert_into(desk, "attempts", place | ATTEMPT)
+    with pytest.raises(CheckViolation) as refusal:
+        _insert_into(desk, "attempts", place | ATTEMPT | {"lease_token": uuid4()} | fault)
+    assert refusal.value.diag.constraint_name == constraint
+
+
+EVENT = {
+    "source": "s", "family": "queue", "trust_mode": "queue", "verified": False, "disposition": "stored", "external_id": "1-0",
+    "native_id": True, "body": b"\xff\x00", "body_sha256": b"x" * 32, "received_at": AT,
+}  # fmt: skip
+EVENT_FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"family": "mail"}, "events_family_check"),
+    ({"disposition": "lost"}, "events_disposition_check"),
+    ({"external_id": ""}, "events_external_id_check"),
+    ({"external_id": "x" * 513}, "events_external_id_check"),
+    ({"body_sha256": b"short"}, "events_body_sha256_check"),
+    ({"source": ""}, "events_source_check"),
+    ({"trust_mode": ""}, "events_trust_mode_check"),
+]
+
+
+@pytest.mark.parametrize(("fault", "constraint"), EVENT_FAULTS)
+def test_a_nonsense_event_is_refused(desk: Desk, fault: dict[str, Any], constraint: str) -> None:
+    """Rule 6, R3: an event keeps any bytes, but what is said of them is sound; a native id is stored once."""
+    endpoint = desk.endpoint()
+    _insert_into(desk, "events", {"endpoint_id": endpoint, "id": uuid4()} | EVENT)
+    with pytest.raises(UniqueViolation):
+        _insert_into(desk, "events", {"endpoint_id": endpoint, "id": uuid4()} | EVENT)
+    with pytest.raises(CheckViolation) as refusal:
+        _insert_into(desk, "events", {"endpoint_id": endpoint, "id": uuid4()} | EVENT | {"external_id": "2-0"} | fault)
     assert refusal.value.diag.constraint_name == constraint
 
 
