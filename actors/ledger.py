@@ -11,8 +11,8 @@ serialisation failure reruns it whole, once; anything else is 503 to all of it. 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final, Literal, Protocol, get_args
 
 import attrs
 import structlog
@@ -25,18 +25,19 @@ from switchboard.commands import (
     Command,
     Complete,
     CreateTodo,
+    Ingest,
     Moved,
     Outcome,
     Undo,
     claims_in,
-    ring_of,
+    rings_of,
     undo_of,
 )
-from switchboard.errors import BlamesOne, Invalid, OutcomeUnknown, QueueError, RerunWhole, Unavailable
+from switchboard.errors import BlamesOne, Invalid, OutcomeUnknown, QueueError, RerunWhole, Unavailable, Unstorable
 from switchboard.fair_queue import FairQueue
 from switchboard.todo import Ring, Todo
 
-LaneName = Literal["creates", "claims", "holders"]
+LaneName = Literal["creates", "ingests", "claims", "holders"]
 
 WORKERS_PER_LANE: Final = 2
 BATCH_WEIGHT_MAX: Final = 1_000
@@ -84,20 +85,33 @@ class _Lane:
         self.parked = trio.lowlevel.ParkingLot()
 
     def put(self, entry: _Entry) -> None:
-        self.waiting.put(entry.command.endpoint_id, _weight(entry.command), entry)
+        self.waiting.put(_fairness_key(entry.command), _weight(entry.command), entry)
         self.parked.unpark()
 
 
 def _weight(command: Command) -> int:
     if isinstance(command, ClaimNext):
         return command.limit
+    if isinstance(command, Ingest):
+        # Its body goes in beside its payload, once for each endpoint.
+        each = 1 + (len(command.delivery.body) + len(command.payload)) // (2 * WEIGHT_PAYLOAD_BYTES)
+        return each * len(command.endpoint_ids)
     text = command.payload if isinstance(command, CreateTodo) else command.result if isinstance(command, Complete) else None
     return 1 if text is None else 1 + len(text) // WEIGHT_PAYLOAD_BYTES
+
+
+def _fairness_key(command: Command) -> Hashable:
+    """Whose turn it is: an endpoint's, or for what comes in from outside, the adapter's."""
+    if isinstance(command, Ingest):
+        return command.delivery.adapter or command.endpoint_ids
+    return command.endpoint_id
 
 
 def _lane_of(command: Command) -> LaneName:
     if isinstance(command, CreateTodo):
         return "creates"
+    if isinstance(command, Ingest):
+        return "ingests"
     if isinstance(command, ClaimNext | ClaimOne):
         return "claims"
     return "holders"
@@ -109,7 +123,7 @@ class Ledger:
     def __init__(self, *, run_batch: RunBatch, ring: Callable[[Ring], None]) -> None:
         self._run_batch = run_batch
         self._ring = ring
-        self._lanes: dict[LaneName, _Lane] = {name: _Lane(name) for name in ("creates", "claims", "holders")}
+        self._lanes: dict[LaneName, _Lane] = {name: _Lane(name) for name in get_args(LaneName)}
         self.undone_claims = 0
 
     async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
@@ -191,6 +205,8 @@ class Ledger:
         except BlamesOne as blame:
             if len(commands) == 1:
                 _log.warning("command_refused_by_database", lane=lane, reason=str(blame))
+                if isinstance(commands[0], Ingest):  # its adapter keeps count, and tells the operator why (R23)
+                    return [Unstorable(detail=str(blame))]
                 return [Invalid(detail="The database cannot store this.")]
             return await self._take_apart(lane, commands, deadline)
 
@@ -223,8 +239,7 @@ class Ledger:
 
     def _answer(self, entry: _Entry, outcome: Outcome) -> None:
         """Hands an outcome over, after its commit; undoes a claim that nobody waits for any more; rings."""
-        ring = ring_of(entry.command, outcome)
-        if ring is not None:
+        for ring in rings_of(entry.command, outcome):
             self._ring(ring)
         if isinstance(outcome, Moved) and isinstance(entry.command, Undo):
             self.undone_claims += 1

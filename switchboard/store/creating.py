@@ -83,9 +83,14 @@ def _insert(session: Session, commands: Sequence[CreateTodo], ordinals: Sequence
             "assignees": [command.assignee for command in asked],
             "caps": [command.max_attempts for command in asked],
             "keys": [command.idempotency_key for command in asked],
+            "event_ids": [command.event_id for command in asked],
+            "given_ids": [command.todo_id for command in asked],
         },
     )
-    return {row["ordinal"]: Created(todo=_fresh(commands[row["ordinal"]], row), created=True) for row in rows}
+    # An id that was given carries the place of its event, not of this command.
+    given = {commands[ordinal].todo_id: ordinal for ordinal in ordinals}
+    created: list[tuple[int, Row]] = [(given.get(row["id"], row["ordinal"]), row) for row in rows]
+    return {ordinal: Created(todo=_fresh(commands[ordinal], row), created=True) for ordinal, row in created}
 
 
 def _fresh(command: CreateTodo, row: Row) -> Todo:
@@ -108,7 +113,7 @@ def _fresh(command: CreateTodo, row: Row) -> Todo:
         attempt=0,
         max_attempts=command.max_attempts,
         idempotency_key=command.idempotency_key,
-        event_id=None,
+        event_id=command.event_id,
         lease_token=None,
         lease_expires_at=None,
         next_retry_at=None,

@@ -1,22 +1,26 @@
 -- Makes the todos of a batch, with ids in request order, and steps over each whose key a live todo of its endpoint holds
 -- (R1, R2) and each whose endpoint is revoked or unknown. Keys go in sorted, so that two batches never wait for each other.
+-- A todo that comes from an event has the id that the event already names.
 with instant as materialized (select clock_timestamp() as at),
 asked as materialized (
-    select c.*, uuid_v7(instant.at, c.ordinal) as id, instant.at
+    select c.*, coalesce(c.given_id, uuid_v7(instant.at, c.ordinal)) as id, instant.at
     from unnest(
         %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(queues)s::text[], %(sources)s::text[], %(kinds)s::text[],
-        %(titles)s::text[], %(payloads)s::text[], %(assignees)s::text[], %(caps)s::integer[], %(keys)s::text[]
-    ) as c (ordinal, endpoint_id, queue, source, kind, title, payload, assignee, max_attempts, idempotency_key)
+        %(titles)s::text[], %(payloads)s::text[], %(assignees)s::text[], %(caps)s::integer[], %(keys)s::text[],
+        %(event_ids)s::uuid[], %(given_ids)s::uuid[]
+    ) as c (
+        ordinal, endpoint_id, queue, source, kind, title, payload, assignee, max_attempts, idempotency_key, event_id, given_id
+    )
     cross join instant
     where exists (select from endpoints e where e.id = c.endpoint_id and e.revoked_at is null)
 )
 insert into todos (
     endpoint_id, id, queue, source, kind, title, payload, payload_bytes, assignee, max_attempts, idempotency_key,
-    created_at, updated_at
+    event_id, created_at, updated_at
 )
 select
     a.endpoint_id, a.id, a.queue, a.source, a.kind, a.title, a.payload::json, coalesce(octet_length(a.payload), 0),
-    a.assignee, a.max_attempts, a.idempotency_key, a.at, a.at
+    a.assignee, a.max_attempts, a.idempotency_key, a.event_id, a.at, a.at
 from asked a
 order by a.endpoint_id, a.idempotency_key, a.ordinal
 on conflict (endpoint_id, idempotency_key)

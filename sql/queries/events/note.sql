@@ -1,0 +1,34 @@
+-- Notes what came in, with ids in request order, and steps over each whose endpoint is revoked or unknown, and each to be
+-- stored whose native id was seen before (R3). A twin under way in another transaction is waited for by the unique index.
+with instant as materialized (select clock_timestamp() as at),
+asked as materialized (
+    select c.*, instant.at
+    from unnest(
+        %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(adapters)s::text[], %(queues)s::text[], %(sources)s::text[],
+        %(families)s::text[], %(trust_modes)s::text[], %(verified)s::boolean[], %(verify_details)s::text[],
+        %(dispositions)s::text[], %(external_ids)s::text[], %(native_ids)s::boolean[], %(content_types)s::text[],
+        %(headers)s::text[], %(bodies)s::bytea[], %(hashes)s::bytea[], %(errors)s::text[]
+    ) as c (
+        ordinal, endpoint_id, adapter, queue, source, family, trust_mode, verified, verify_detail,
+        disposition, external_id, native_id, content_type, headers, body, body_sha256, error
+    )
+    cross join instant
+    where exists (select from endpoints e where e.id = c.endpoint_id and e.revoked_at is null)
+        and (c.disposition <> 'stored' or not c.native_id or not exists (
+            select from events e
+            where e.endpoint_id = c.endpoint_id and e.external_id = c.external_id and e.disposition <> 'stored' and e.native_id
+        ))
+)
+insert into events (
+    endpoint_id, id, adapter, queue, source, family, trust_mode, verified, verify_detail, disposition, external_id,
+    native_id, content_type, headers, body, body_sha256, error, todo_id, received_at
+)
+select
+    a.endpoint_id, uuid_v7(a.at, a.ordinal), a.adapter, a.queue, a.source, a.family, a.trust_mode, a.verified, a.verify_detail,
+    a.disposition, a.external_id, a.native_id, a.content_type, a.headers::json, a.body, a.body_sha256, a.error,
+    -- the todo that is made next gets this id, so that the event need not be written twice
+    case when a.disposition = 'stored' then uuid_v7(a.at, a.ordinal) end, a.at
+from asked a
+order by a.endpoint_id, a.external_id, a.ordinal
+on conflict (endpoint_id, external_id) where native_id and disposition = 'stored' do nothing
+returning uuid_v7_ordinal(id) as ordinal, id, todo_id

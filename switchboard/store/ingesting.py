@@ -1,0 +1,182 @@
+"""Ingest: an event and a todo for each message and endpoint, or nothing twice. SPEC-0002 Store-Then-Ack Coupling; R3, R18, R23.
+
+The events go in first: their unique index of native ids blocks a concurrent twin until it has committed, so the memory is
+never read before it is complete. Todos follow only for events that went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from switchboard.commands import Created, CreateTodo, Ingest, Ingested, IngestedFor, Outcome
+from switchboard.database.border import Session
+from switchboard.database.queries import load
+from switchboard.errors import RerunWhole
+from switchboard.store.creating import create
+from switchboard.store.rows import Row, fetch
+
+_NOTE: Final = load("events/note")
+_SEEN: Final = load("events/seen")
+_COLLAPSE: Final = load("events/collapse")
+_ENDPOINTS_LIVE: Final = load("endpoints/live")
+
+OTHER_BYTES: Final = "this id was seen before with other bytes"
+ROUNDS_MAX: Final = 3
+"""A twin that commits between the note that met it and the look that seeks it costs one round more."""
+PLACES_MAX: Final = 16_000
+"""Events in one transaction; their ids hold the place in 14 bits."""
+
+
+@attrs.frozen
+class _Place:
+    """One endpoint of one command: what becomes one event. `fault` set means that it is to be quarantined."""
+
+    command: Ingest
+    endpoint_id: UUID
+    fault: str | None
+
+
+def ingest(session: Session, commands: Sequence[Ingest]) -> list[Outcome]:
+    """Stores each message for all its endpoints; an `Ingested` for each command, in order.
+
+    A message with a native id that was seen before, with the same bytes and whatever became of it, makes nothing; with
+    other bytes it is quarantined (R3). A body-hash key collapses onto a live todo only.
+    """
+    places = [_Place(command, endpoint_id, command.quarantine) for command in commands for endpoint_id in command.endpoint_ids]
+    if len(places) > PLACES_MAX:
+        raise ValueError(f"{len(places)} events are more than one transaction takes")
+    results: dict[int, IngestedFor] = {}
+    for _ in range(ROUNDS_MAX):
+        waiting = [number for number in range(len(places)) if number not in results]
+        if not waiting:
+            break
+        results |= _store(session, places, [number for number in waiting if places[number].fault is None])
+        left = [number for number in waiting if number not in results]
+        results |= _recognise(session, places, left)
+    if len(results) < len(places):
+        raise RerunWhole("a twin of this message keeps coming and going")
+    numbers = iter(range(len(places)))
+    return [Ingested(targets=tuple(results[next(numbers)] for _ in command.endpoint_ids)) for command in commands]
+
+
+def _store(session: Session, places: Sequence[_Place], numbers: Sequence[int]) -> dict[int, IngestedFor]:
+    """Notes new messages and makes their todos; what was seen before, or has no endpoint any more, is left out."""
+    if not numbers:
+        return {}
+    noted = {row["ordinal"]: row for row in _note(session, places, numbers, "stored")}
+    order = sorted(noted)
+    outcomes = create(session, [_todo_of(places[number], noted[number]) for number in order])
+    results: dict[int, IngestedFor] = {}
+    collapsed: list[tuple[UUID, UUID, UUID]] = []
+    for number, outcome in zip(order, outcomes, strict=True):
+        event_id: UUID = noted[number]["id"]
+        if not isinstance(outcome, Created):
+            # The endpoint was revoked, or the twin changed, in this very moment: the next run sees it in peace.
+            raise RerunWhole(str(outcome))
+        if not outcome.created:
+            collapsed.append((places[number].endpoint_id, event_id, outcome.todo.id))
+        results[number] = IngestedFor(
+            endpoint_id=places[number].endpoint_id,
+            disposition="stored" if outcome.created else "duplicate",
+            event_id=event_id,
+            todo_id=outcome.todo.id,
+        )
+    if collapsed:
+        endpoint_ids, ids, todo_ids = (list(column) for column in zip(*collapsed, strict=True))
+        session.execute(_COLLAPSE, {"endpoint_ids": endpoint_ids, "ids": ids, "todo_ids": todo_ids})
+    return results
+
+
+def _recognise(session: Session, places: Sequence[_Place], numbers: Sequence[int]) -> dict[int, IngestedFor]:
+    """What the left ones are: seen before, of other bytes, to be quarantined anyway, or without a live endpoint."""
+    if not numbers:
+        return {}
+    asked = sorted({places[number].endpoint_id for number in numbers})
+    live = {row["id"] for row in fetch(session, _ENDPOINTS_LIVE, {"ids": asked})}
+    seen = {row["ordinal"]: row for row in fetch(session, _SEEN, _identities(places, numbers))}
+    results: dict[int, IngestedFor] = {}
+    strange: dict[int, str] = {}
+    for number in numbers:
+        place, row = places[number], seen[number]
+        if row["same"]:
+            results[number] = IngestedFor(
+                endpoint_id=place.endpoint_id, disposition="duplicate", event_id=row["id"], todo_id=row["todo_id"]
+            )
+        elif place.endpoint_id not in live:
+            results[number] = IngestedFor(endpoint_id=place.endpoint_id, disposition="refused")
+        elif place.fault is not None or row["other"]:
+            strange[number] = place.fault or OTHER_BYTES
+    return results | _quarantine(session, places, strange)
+
+
+def _quarantine(session: Session, places: Sequence[_Place], faults: Mapping[int, str]) -> dict[int, IngestedFor]:
+    """Keeps the event alone. Of equal ones in one batch only the first: the round after this one recognises the others."""
+    firsts: dict[tuple[UUID, str, bytes], int] = {}
+    for number in faults:
+        delivery = places[number].command.delivery
+        firsts.setdefault((places[number].endpoint_id, delivery.external_id, delivery.body_sha256), number)
+    chosen = sorted(firsts.values())
+    if not chosen:
+        return {}
+    marked = list(places)
+    for number in chosen:
+        marked[number] = attrs.evolve(places[number], fault=faults[number])
+    return {
+        row["ordinal"]: IngestedFor(
+            endpoint_id=places[row["ordinal"]].endpoint_id, disposition="quarantined", event_id=row["id"]
+        )
+        for row in _note(session, marked, chosen, "quarantined")
+    }
+
+
+def _note(session: Session, places: Sequence[_Place], numbers: Sequence[int], disposition: str) -> list[Row]:
+    chosen = [places[number] for number in numbers]
+    deliveries = [place.command.delivery for place in chosen]
+    return fetch(
+        session,
+        _NOTE,
+        _identities(places, numbers)
+        | {
+            "adapters": [delivery.adapter for delivery in deliveries],
+            "queues": [delivery.queue for delivery in deliveries],
+            "sources": [delivery.source for delivery in deliveries],
+            "families": [delivery.family for delivery in deliveries],
+            "trust_modes": [delivery.trust_mode for delivery in deliveries],
+            "verified": [delivery.verified for delivery in deliveries],
+            "verify_details": [delivery.verify_detail for delivery in deliveries],
+            "dispositions": [disposition] * len(chosen),
+            "content_types": [delivery.content_type for delivery in deliveries],
+            "headers": [delivery.headers for delivery in deliveries],
+            "bodies": [delivery.body for delivery in deliveries],
+            "errors": [place.fault for place in chosen],
+        },
+    )
+
+
+def _identities(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, object]:
+    deliveries = [places[number].command.delivery for number in numbers]
+    return {
+        "ordinals": list(numbers),
+        "endpoint_ids": [places[number].endpoint_id for number in numbers],
+        "external_ids": [delivery.external_id for delivery in deliveries],
+        "native_ids": [delivery.native_id for delivery in deliveries],
+        "hashes": [delivery.body_sha256 for delivery in deliveries],
+    }
+
+
+def _todo_of(place: _Place, noted: Row) -> CreateTodo:
+    delivery = place.command.delivery
+    return CreateTodo(
+        endpoint_id=place.endpoint_id,
+        queue=delivery.queue,
+        max_attempts=place.command.max_attempts,
+        payload=place.command.payload,
+        idempotency_key=delivery.external_id,
+        source=delivery.source,
+        event_id=noted["id"],
+        todo_id=noted["todo_id"],
+    )
