@@ -39,6 +39,20 @@ class Target:
 
 
 @attrs.frozen(kw_only=True)
+class Permission:
+    """Whether an adapter may consume, for which endpoints, and if not, what it is waiting for."""
+
+    state: AdapterState
+    endpoint_ids: tuple[UUID, ...] = ()
+    reason: str | None = None
+
+    @property
+    def granted(self) -> bool:
+        """Whether it may consume now."""
+        return self.state == "running"
+
+
+@attrs.frozen(kw_only=True)
 class Report:
     """How an adapter is, and what has happened since the last report: the counts are added to what the database holds."""
 

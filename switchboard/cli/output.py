@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -36,8 +36,19 @@ def write(text: str) -> None:
     if sys.stdout is None:
         raise CommandError("There is no standard output to write to. What was asked for has been done all the same.")
     encoding = sys.stdout.encoding or "ascii"
+    _put(lambda: sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding)))
+
+
+def write_bytes(raw: bytes) -> None:
+    """Writes bytes to standard output as they are, and flushes. Raises as `write` does."""
+    if sys.stdout is None:
+        raise CommandError("There is no standard output to write to. What was asked for has been done all the same.")
+    _put(lambda: sys.stdout.buffer.write(raw))
+
+
+def _put(put: Callable[[], object]) -> None:
     try:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        put()
         sys.stdout.flush()
     except BrokenPipeError as exc:
         _discard_output()

@@ -88,9 +88,9 @@ def _insert(session: Session, commands: Sequence[CreateTodo], ordinals: Sequence
         },
     )
     # An id that was given carries the place of its event, not of this command.
-    given = {commands[ordinal].todo_id: ordinal for ordinal in ordinals}
-    created: list[tuple[int, Row]] = [(given.get(row["id"], row["ordinal"]), row) for row in rows]
-    return {ordinal: Created(todo=_fresh(commands[ordinal], row), created=True) for ordinal, row in created}
+    given: dict[object, int] = {commands[ordinal].todo_id: ordinal for ordinal in ordinals}
+    places: list[tuple[int, Row]] = [(given[row["id"]] if row["id"] in given else int(row["ordinal"]), row) for row in rows]
+    return {ordinal: Created(todo=_fresh(commands[ordinal], row), created=True) for ordinal, row in places}
 
 
 def _fresh(command: CreateTodo, row: Row) -> Todo:

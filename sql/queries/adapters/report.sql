@@ -3,7 +3,7 @@ update adapters a
 set state = c.state,
     last_poll_at = case when c.polled then clock_timestamp() else a.last_poll_at end,
     last_message_at = case when c.heard then clock_timestamp() else a.last_message_at end,
-    last_error = coalesce(c.last_error, a.last_error),
+    last_error = c.last_error,
     consecutive_failures = c.consecutive_failures,
     stored = a.stored + c.stored,
     duplicates = a.duplicates + c.duplicates,
