@@ -25,7 +25,7 @@ from actors.pulse import Pulse
 from actors.reaper import reaper
 from actors.retry_scheduler import retry_scheduler
 from actors.slot_keeper import SlotKeeper
-from switchboard import VERSION, config, log, slot_holder, state_dir
+from switchboard import VERSION, config, demo, log, slot_holder, state_dir
 from switchboard.adapter import Facts, Report
 from switchboard.cli import run_operator_command
 from switchboard.cli.arguments import OPERATOR_COMMANDS, parse
@@ -80,6 +80,11 @@ def main(argv: Sequence[str]) -> int:
         return _say(f"switchboard {VERSION}")
     if args.command in OPERATOR_COMMANDS:
         return run_operator_command(args, os.environ)
+    if args.command == "demo":
+        try:
+            return demo.run(Path(__file__))
+        except StartError as refusal:
+            return _complain(str(refusal), CANNOT_START)
     try:
         settings = config.load(args.config, os.environ)
     except ConfigError as wrong:

