@@ -17,7 +17,7 @@ import trio
 import trio_asyncio
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
@@ -118,7 +118,8 @@ class RedisLink:
 async def open_link(place: RedisPlace, *, client_name: str) -> AsyncIterator[RedisLink]:
     """Connects, authenticates and asks who we are; closes the connection at the end, whatever happens.
 
-    Raises BrokerError where there is no server, it refuses us, or it is a cluster's.
+    Raises BrokerError where there is no server, it refuses us, or it is a cluster's; inside the groups that trio-asyncio's
+    loop makes of every error.
     """
     async with trio_asyncio.open_loop():
         connection = await _connect(place)
@@ -172,7 +173,11 @@ async def _ask_sentinels(place: RedisPlace) -> tuple[str, int]:
     async def ask() -> tuple[str, int]:
         try:
             host, port = await sentinel.discover_master(place.service)
-            return host, port
+        except MasterNotFoundError:
+            # Its own text is a dump of every client. `from None`: so is the exception.
+            raise BrokerError(
+                f"SENTINEL MASTER {place.service}: no Sentinel that answers knows a master of that name"
+            ) from None
         finally:
             for client in sentinel.sentinels:
                 await client.aclose()
