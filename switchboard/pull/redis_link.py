@@ -172,7 +172,7 @@ async def _ask_sentinels(place: RedisPlace) -> tuple[str, int]:
 
     async def ask() -> tuple[str, int]:
         try:
-            host, port = await sentinel.discover_master(place.service)
+            found: tuple[str, int] = await sentinel.discover_master(place.service)
         except MasterNotFoundError:
             # Its own text is a dump of every client. `from None`: so is the exception.
             raise BrokerError(
@@ -181,6 +181,7 @@ async def _ask_sentinels(place: RedisPlace) -> tuple[str, int]:
         finally:
             for client in sentinel.sentinels:
                 await client.aclose()
+        return found
 
     address: tuple[str, int] = await trio_asyncio.aio_as_trio(ask)()
     return address

@@ -71,7 +71,7 @@ async def test_a_cancelled_read_is_over_at_once(redis_server: RedisServer) -> No
 
 async def test_a_cluster_is_refused(start_redis: StartRedis) -> None:
     """A node of a cluster is told from a server by itself, whatever its URL says."""
-    server = start_redis("--cluster-enabled", "yes")
+    server = start_redis("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     with refused("a node of a Redis Cluster"):
         await who(server.url)
 
