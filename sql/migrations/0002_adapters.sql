@@ -1,6 +1,19 @@
 -- Pull adapters: what each is told and how it is, the slot that each process holds (R31), what the pruner may have made the
 -- house forget of a stream (R3), and what events need to be quarantined, released and found again (R23).
 
+-- The same ids as before (0001), from one expression that the planner can inline: a quarter of the time. Half of what a batch
+-- of inserts cost was spent on its ids.
+create or replace function uuid_v7(at timestamptz, ordinal integer) returns uuid
+language sql volatile parallel safe
+as $$
+    select (
+        lpad(to_hex(round(date_part('epoch', at) * 1000000)::bigint / 1000), 12, '0')
+        || '7' || lpad(to_hex(round(date_part('epoch', at) * 1000000)::bigint % 1000 * 4096 / 1000), 3, '0')
+        || to_hex(32768 | (ordinal & 16383))
+        || right(gen_random_uuid()::text, 12)
+    )::uuid
+$$;
+
 -- One row for each adapter that any process ever had in its configuration. `enabled` is the operator's; the configuration
 -- gives only its first value (R21). Counters are added to, never set, so that two processes sum up.
 create table adapters (

@@ -2,12 +2,12 @@
 -- stored whose native id was seen before (R3). A twin under way in another transaction is waited for by the unique index.
 with instant as materialized (select clock_timestamp() as at),
 asked as materialized (
-    select c.*, instant.at
+    select c.*, uuid_v7(instant.at, c.ordinal) as id, instant.at
     from unnest(
-        %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(adapters)s::text[], %(queues)s::text[], %(sources)s::text[],
-        %(families)s::text[], %(trust_modes)s::text[], %(verified)s::boolean[], %(verify_details)s::text[],
-        %(dispositions)s::text[], %(external_ids)s::text[], %(native_ids)s::boolean[], %(content_types)s::text[],
-        %(headers)s::text[], %(bodies)s::bytea[], %(hashes)s::bytea[], %(errors)s::text[]
+        %(ordinals)b::integer[], %(endpoint_ids)b::uuid[], %(adapters)b::text[], %(queues)b::text[], %(sources)b::text[],
+        %(families)b::text[], %(trust_modes)b::text[], %(verified)b::boolean[], %(verify_details)b::text[],
+        %(dispositions)b::text[], %(external_ids)b::text[], %(native_ids)b::boolean[], %(content_types)b::text[],
+        %(headers)b::text[], %(bodies)b::bytea[], %(hashes)b::bytea[], %(errors)b::text[]
     ) as c (
         ordinal, endpoint_id, adapter, queue, source, family, trust_mode, verified, verify_detail,
         disposition, external_id, native_id, content_type, headers, body, body_sha256, error
@@ -24,10 +24,10 @@ insert into events (
     native_id, content_type, headers, body, body_sha256, error, todo_id, received_at
 )
 select
-    a.endpoint_id, uuid_v7(a.at, a.ordinal), a.adapter, a.queue, a.source, a.family, a.trust_mode, a.verified, a.verify_detail,
+    a.endpoint_id, a.id, a.adapter, a.queue, a.source, a.family, a.trust_mode, a.verified, a.verify_detail,
     a.disposition, a.external_id, a.native_id, a.content_type, a.headers::json, a.body, a.body_sha256, a.error,
-    -- the todo that is made next gets this id, so that the event need not be written twice
-    case when a.disposition = 'stored' then uuid_v7(a.at, a.ordinal) end, a.at
+    -- the todo that is made next gets the id of its event, so that the event need not be written twice
+    case when a.disposition = 'stored' then a.id end, a.at
 from asked a
 order by a.endpoint_id, a.external_id, a.ordinal
 on conflict (endpoint_id, external_id) where native_id and disposition = 'stored' do nothing

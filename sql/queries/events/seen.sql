@@ -12,7 +12,7 @@ select
             and e.disposition <> 'stored' and e.body_sha256 <> c.body_sha256
     ) as other
 from unnest(
-    %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(external_ids)s::text[], %(native_ids)s::boolean[], %(hashes)s::bytea[]
+    %(ordinals)b::integer[], %(endpoint_ids)b::uuid[], %(external_ids)b::text[], %(native_ids)b::boolean[], %(hashes)b::bytea[]
 ) as c (ordinal, endpoint_id, external_id, native_id, body_sha256)
 left join lateral (
     select f.id, f.todo_id from (

@@ -5,9 +5,9 @@ with instant as materialized (select clock_timestamp() as at),
 asked as materialized (
     select c.*, coalesce(c.given_id, uuid_v7(instant.at, c.ordinal)) as id, instant.at
     from unnest(
-        %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(queues)s::text[], %(sources)s::text[], %(kinds)s::text[],
-        %(titles)s::text[], %(payloads)s::text[], %(assignees)s::text[], %(caps)s::integer[], %(keys)s::text[],
-        %(event_ids)s::uuid[], %(given_ids)s::uuid[]
+        %(ordinals)b::integer[], %(endpoint_ids)b::uuid[], %(queues)b::text[], %(sources)b::text[], %(kinds)b::text[],
+        %(titles)b::text[], %(payloads)b::text[], %(assignees)b::text[], %(caps)b::integer[], %(keys)b::text[],
+        %(event_ids)b::uuid[], %(given_ids)b::uuid[]
     ) as c (
         ordinal, endpoint_id, queue, source, kind, title, payload, assignee, max_attempts, idempotency_key, event_id, given_id
     )
