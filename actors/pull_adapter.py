@@ -1,7 +1,7 @@
 """A pull adapter: one actor for each, whatever the broker. Reads, stores, and only then acknowledges (SPEC-0002).
 
-The loop knows no broker: a `Source` does the reading. It reads one batch ahead while the one before is being stored, so
-that broker and database both work; each batch is acknowledged for exactly what was stored of it.
+The loop knows no broker: a `Source` does the reading. It reads ahead while up to two batches are being stored, so that
+broker, house and database all work; each batch is acknowledged, in order, for exactly what was stored of it.
 
 Two kinds of failure, never mixed up. Whatever is not the message's own fault (the broker, the database, a flip, the end of
 the house) ends the run with nothing acknowledged, and the supervisor starts the next one: the source then hands everything
@@ -11,6 +11,7 @@ out again. Only what the database refuses for one message's own sake is counted,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -30,6 +31,8 @@ from switchboard.tally import Tally
 STORES_MAX: Final = 10
 """Failed stores of one message alone, for errors that blame it, before it is quarantined (R23)."""
 STORE_AGAIN_SECONDS: Final = 0.5
+STORES_IN_FLIGHT_MAX: Final = 2
+"""As many as the ledger has workers for them. Todos of two such batches may be in either order."""
 RECOVER_SECONDS: Final = 10.0
 """How often a running adapter looks again for what was handed out and never acknowledged, its own and of the gone."""
 POLL_SECONDS: Final = 2.0
@@ -124,18 +127,19 @@ class _Consumption:
 
     async def run(self) -> None:
         """Consumes until cancelled. What nobody acknowledged comes before anything new."""
-        storing: _Storing | None = None
+        storing: deque[_Storing] = deque()
         async with trio.open_nursery() as nursery:
             while True:
                 if trio.current_time() >= self.recover_at:
-                    await self._finish(storing)
-                    storing = None
+                    await self._finish(storing, left_max=0)
                     await self._recover()
                     self._healthy()
                 batch = await self.source.fresh(wait_seconds=0 if storing else self._patience())
                 self._healthy()
-                await self._finish(storing)
-                storing = self._begin(batch, nursery)
+                await self._finish(storing, left_max=STORES_IN_FLIGHT_MAX - 1 if batch else 0)
+                if batch:
+                    storing.append(_Storing(batch))
+                    nursery.start_soon(self._store, storing[-1])
                 await self._look_at_lag()
 
     def _patience(self) -> float:
@@ -160,24 +164,20 @@ class _Consumption:
         while batch:
             storing = _Storing(batch)
             await self._store(storing)
-            await self._finish(storing)
+            await self._finish(deque([storing]), left_max=0)
             batch = await self.source.unacknowledged(slots, from_start=False)
 
-    def _begin(self, batch: Batch, nursery: trio.Nursery) -> _Storing | None:
-        if not batch:
-            return None
-        storing = _Storing(batch)
-        nursery.start_soon(self._store, storing)
-        return storing
+    async def _finish(self, storing: deque[_Storing], *, left_max: int) -> None:
+        """Waits for stores, oldest first, until so many are left; acknowledges what they stored.
 
-    async def _finish(self, storing: _Storing | None) -> None:
-        """Waits for a store, acknowledges what it stored, and lets an outage end the run only after that."""
-        if storing is None:
-            return
-        await storing.over.wait()
-        await self.source.acknowledge(storing.receipts)
-        if storing.outage is not None:
-            raise storing.outage
+        An outage ends the run only after that, so that what was stored is not delivered again for nothing.
+        """
+        while storing and (len(storing) > left_max or storing[0].over.is_set()):
+            oldest = storing.popleft()
+            await oldest.over.wait()
+            await self.source.acknowledge(oldest.receipts)
+            if oldest.outage is not None:
+                raise oldest.outage
 
     async def _look_at_lag(self) -> None:
         if trio.current_time() >= self.lag_at:

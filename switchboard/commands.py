@@ -19,10 +19,7 @@ from switchboard.todo import NOWHERE, Ring, Todo, canonical_id
 
 @attrs.frozen(kw_only=True)
 class CreateTodo:
-    """Make a todo, or return its live twin (SPEC-0003 Idempotent Enqueue and Dedup).
-
-    `event_id` is the event that it comes from, and `todo_id` the id that this event already names.
-    """
+    """Make a todo, or return its live twin (SPEC-0003 Idempotent Enqueue and Dedup). `event_id` is what it comes from."""
 
     endpoint_id: UUID = attrs.field(converter=canonical_id)
     queue: str
@@ -34,7 +31,6 @@ class CreateTodo:
     assignee: str | None = None
     source: str = "api"
     event_id: UUID | None = None
-    todo_id: UUID | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -69,9 +69,8 @@ def _fold_equal_keys(commands: Sequence[CreateTodo]) -> tuple[list[int], dict[in
 
 def _insert(session: Session, commands: Sequence[CreateTodo], ordinals: Sequence[int]) -> dict[int, Outcome]:
     asked = [commands[ordinal] for ordinal in ordinals]
-    rows = fetch(
+    rows = insert_columns(
         session,
-        _CREATE,
         {
             "ordinals": list(ordinals),
             "endpoint_ids": [command.endpoint_id for command in asked],
@@ -84,13 +83,18 @@ def _insert(session: Session, commands: Sequence[CreateTodo], ordinals: Sequence
             "caps": [command.max_attempts for command in asked],
             "keys": [command.idempotency_key for command in asked],
             "event_ids": [command.event_id for command in asked],
-            "given_ids": [command.todo_id for command in asked],
+            "given_ids": None,
         },
     )
-    # An id that was given carries the place of its event, not of this command.
-    given: dict[object, int] = {commands[ordinal].todo_id: ordinal for ordinal in ordinals}
-    places: list[tuple[int, Row]] = [(given[row["id"]] if row["id"] in given else int(row["ordinal"]), row) for row in rows]
-    return {ordinal: Created(todo=_fresh(commands[ordinal], row), created=True) for ordinal, row in places}
+    return {row["ordinal"]: Created(todo=_fresh(commands[row["ordinal"]], row), created=True) for row in rows}
+
+
+def insert_columns(session: Session, columns: Mapping[str, object]) -> list[Row]:
+    """One insert of many todos, column by column: those that were made, as `id`, `ordinal` and `at`.
+
+    `given_ids`, where it is not None, are the ids to use: of events, whose todos have the same; `ordinal` is the event's then.
+    """
+    return fetch(session, _CREATE, columns)
 
 
 def _fresh(command: CreateTodo, row: Row) -> Todo:

@@ -16,7 +16,8 @@ from switchboard.commands import Created, CreateTodo, Ingest, Ingested, Ingested
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.errors import RerunWhole
-from switchboard.store.creating import create
+from switchboard.ingestion import Delivery
+from switchboard.store.creating import create, insert_columns
 from switchboard.store.rows import Row, fetch
 
 _NOTE: Final = load("events/note")
@@ -67,27 +68,45 @@ def _store(session: Session, places: Sequence[_Place], numbers: Sequence[int]) -
     """Notes new messages and makes their todos; what was seen before, or has no endpoint any more, is left out."""
     if not numbers:
         return {}
-    noted = {row["ordinal"]: row for row in _note(session, places, numbers, "stored")}
+    noted: dict[int, UUID] = {row["ordinal"]: row["id"] for row in _note(session, places, numbers, "stored")}
     order = sorted(noted)
-    outcomes = create(session, [_todo_of(places[number], noted[number]) for number in order])
+    made = {row["ordinal"] for row in insert_columns(session, _columns(places, order, noted))} if order else set()
+    results = {
+        number: IngestedFor(
+            endpoint_id=places[number].endpoint_id, disposition="stored", event_id=noted[number], todo_id=noted[number]
+        )
+        for number in made
+    }
+    if len(made) < len(order):
+        results |= _collapse(session, places, [number for number in order if number not in made], noted)
+    return results
+
+
+def _collapse(
+    session: Session, places: Sequence[_Place], numbers: Sequence[int], noted: Mapping[int, UUID]
+) -> dict[int, IngestedFor]:
+    """Those whose key a live todo held: their events point at it. One that has ended meanwhile leaves room for a new todo."""
+    outcomes = create(session, [_todo_of(places[number], noted[number]) for number in numbers])
     results: dict[int, IngestedFor] = {}
-    collapsed: list[tuple[UUID, UUID, UUID]] = []
-    for number, outcome in zip(order, outcomes, strict=True):
-        event_id: UUID = noted[number]["id"]
+    for number, outcome in zip(numbers, outcomes, strict=True):
         if not isinstance(outcome, Created):
             # The endpoint was revoked, or the twin changed, in this very moment: the next run sees it in peace.
             raise RerunWhole(str(outcome))
-        if not outcome.created:
-            collapsed.append((places[number].endpoint_id, event_id, outcome.todo.id))
         results[number] = IngestedFor(
             endpoint_id=places[number].endpoint_id,
             disposition="stored" if outcome.created else "duplicate",
-            event_id=event_id,
+            event_id=noted[number],
             todo_id=outcome.todo.id,
         )
-    if collapsed:
-        endpoint_ids, ids, todo_ids = (list(column) for column in zip(*collapsed, strict=True))
-        session.execute(_COLLAPSE, {"endpoint_ids": endpoint_ids, "ids": ids, "todo_ids": todo_ids})
+    session.execute(
+        _COLLAPSE,
+        {
+            "endpoint_ids": [places[number].endpoint_id for number in numbers],
+            "ids": [noted[number] for number in numbers],
+            "todo_ids": [results[number].todo_id for number in numbers],
+            "dispositions": [results[number].disposition for number in numbers],
+        },
+    )
     return results
 
 
@@ -134,27 +153,49 @@ def _quarantine(session: Session, places: Sequence[_Place], faults: Mapping[int,
 
 
 def _note(session: Session, places: Sequence[_Place], numbers: Sequence[int], disposition: str) -> list[Row]:
-    chosen = [places[number] for number in numbers]
-    deliveries = [place.command.delivery for place in chosen]
+    deliveries = [places[number].command.delivery for number in numbers]
+    # What is the same for every message of an adapter goes over once, and a number for each message instead.
+    origins: dict[tuple[object, ...], int] = {}
+    told_by = [origins.setdefault(_origin(delivery), len(origins)) for delivery in deliveries]
+    adapters, queues, sources, families, trust_modes, verified, verify_details, content_types = zip(*origins, strict=True)
     return fetch(
         session,
         _NOTE,
         _identities(places, numbers)
         | {
-            "adapters": [delivery.adapter for delivery in deliveries],
-            "queues": [delivery.queue for delivery in deliveries],
-            "sources": [delivery.source for delivery in deliveries],
-            "families": [delivery.family for delivery in deliveries],
-            "trust_modes": [delivery.trust_mode for delivery in deliveries],
-            "verified": [delivery.verified for delivery in deliveries],
-            "verify_details": [delivery.verify_detail for delivery in deliveries],
-            "dispositions": [disposition] * len(chosen),
-            "content_types": [delivery.content_type for delivery in deliveries],
-            "headers": [delivery.headers for delivery in deliveries],
+            "origins": told_by,
+            "adapters": list(adapters),
+            "queues": list(queues),
+            "sources": list(sources),
+            "families": list(families),
+            "trust_modes": list(trust_modes),
+            "verified": list(verified),
+            "verify_details": list(verify_details),
+            "content_types": list(content_types),
+            "disposition": disposition,
+            "headers": _or_none([delivery.headers for delivery in deliveries]),
             "bodies": [delivery.body for delivery in deliveries],
-            "errors": [place.fault for place in chosen],
+            "errors": _or_none([places[number].fault for number in numbers]),
         },
     )
+
+
+def _origin(delivery: Delivery) -> tuple[object, ...]:
+    return (
+        delivery.adapter,
+        delivery.queue,
+        delivery.source,
+        delivery.family,
+        delivery.trust_mode,
+        delivery.verified,
+        delivery.verify_detail,
+        delivery.content_type,
+    )
+
+
+def _or_none(column: list[str | None]) -> list[str | None] | None:
+    """A column in which nothing stands need not travel: unnest makes the same of a null."""
+    return column if any(text is not None for text in column) else None
 
 
 def _identities(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, object]:
@@ -168,7 +209,27 @@ def _identities(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, o
     }
 
 
-def _todo_of(place: _Place, noted: Row) -> CreateTodo:
+def _columns(places: Sequence[_Place], numbers: Sequence[int], noted: Mapping[int, UUID]) -> dict[str, object]:
+    """The todos of these events, column by column; each has the id of its event."""
+    chosen = [places[number] for number in numbers]
+    ids = [noted[number] for number in numbers]
+    return {
+        "ordinals": numbers,
+        "endpoint_ids": [place.endpoint_id for place in chosen],
+        "queues": [place.command.delivery.queue for place in chosen],
+        "sources": [place.command.delivery.source for place in chosen],
+        "kinds": None,
+        "titles": None,
+        "payloads": [place.command.payload for place in chosen],
+        "assignees": None,
+        "caps": [place.command.max_attempts for place in chosen],
+        "keys": [place.command.delivery.external_id for place in chosen],
+        "event_ids": ids,
+        "given_ids": ids,
+    }
+
+
+def _todo_of(place: _Place, event_id: UUID) -> CreateTodo:
     delivery = place.command.delivery
     return CreateTodo(
         endpoint_id=place.endpoint_id,
@@ -177,6 +238,5 @@ def _todo_of(place: _Place, noted: Row) -> CreateTodo:
         payload=place.command.payload,
         idempotency_key=delivery.external_id,
         source=delivery.source,
-        event_id=noted["id"],
-        todo_id=noted["todo_id"],
+        event_id=event_id,
     )

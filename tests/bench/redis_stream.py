@@ -2,9 +2,9 @@
 
     python -m tests.bench.redis_stream [ENTRIES]
 
-The limit is our own batch insert with nothing around it: the statement of `todos/create.sql`, its parameters made beforehand,
-in batches as large as the adapter's, a commit each, from one client and from two (processes of their own). The second line is
-what an event costs beside it: `events/note.sql` and `todos/create.sql`. Trust the ratios of one run, never an absolute.
+The limit is our own batch insert with nothing around it: `events/note.sql` and `todos/create.sql`, their parameters made
+beforehand, in batches as large as the adapter's, a commit each, from one client and from two (processes of their own), the
+better of the two. The same without the events shows what remembering costs. Trust the ratios of one run, never an absolute.
 """
 
 from __future__ import annotations
@@ -52,12 +52,11 @@ def main(entries: int) -> int:
             limits.append(max(limit(database, clients, events=False) for clients in (1, 2)))
             events.append(max(limit(database, clients, events=True) for clients in (1, 2)))
             rates.append(measure(opener, redis, entries, turn))
-        print(f"batch enqueue limit (todos alone)     {max(limits):>8,.0f} a second")
-        print(f"batch limit of event and todo         {max(events):>8,.0f} a second")
-        print(f"stream -> event and todo -> ack       {max(rates):>8,.0f} a second, of {entries:,} entries")
-        ratio = max(rates) / max(limits)
-        print(f"P10: {ratio:.2f} of the batch enqueue limit (at least {RATIO_MIN})")
-        print(f"     {max(rates) / max(events):.2f} of the limit of event and todo")
+        print(f"limit of our own batch insert, event and todo   {max(events):>8,.0f} a second")
+        print(f"limit of the todos alone                        {max(limits):>8,.0f} a second")
+        print(f"stream -> event and todo -> ack                 {max(rates):>8,.0f} a second, of {entries:,} entries")
+        ratio = max(rates) / max(events)
+        print(f"P10: {ratio:.2f} of the limit (at least {RATIO_MIN}); {max(rates) / max(limits):.2f} of the todos alone")
         return 0 if ratio >= RATIO_MIN else 1
     finally:
         opener.close()
@@ -123,29 +122,34 @@ def parameters(endpoint: UUID, first: int) -> tuple[dict[str, object], dict[str,
     same: dict[str, object] = {"ordinals": list(range(size)), "endpoint_ids": [endpoint] * size, "queues": ["work"] * size}
     same |= {"sources": ["redis"] * size}
     todos = same | {
-        "kinds": [None] * size,
-        "titles": [None] * size,
+        "kinds": None,
+        "titles": None,
         "payloads": bodies,
-        "assignees": [None] * size,
+        "assignees": None,
         "caps": [5] * size,
         "keys": keys,
-        "event_ids": [None] * size,
-        "given_ids": [None] * size,
+        "event_ids": None,
+        "given_ids": None,
     }
-    noted = same | {
-        "adapters": ["orders"] * size,
-        "families": ["queue"] * size,
-        "trust_modes": ["queue"] * size,
-        "verified": [False] * size,
-        "verify_details": ["redis acl: default"] * size,
-        "dispositions": ["stored"] * size,
+    noted: dict[str, object] = {
+        "ordinals": list(range(size)),
+        "endpoint_ids": [endpoint] * size,
+        "origins": [0] * size,
+        "adapters": ["orders"],
+        "queues": ["work"],
+        "sources": ["redis"],
+        "families": ["queue"],
+        "trust_modes": ["queue"],
+        "verified": [False],
+        "verify_details": ["redis acl: default"],
+        "content_types": [None],
+        "disposition": "stored",
         "external_ids": keys,
         "native_ids": [True] * size,
-        "content_types": [None] * size,
-        "headers": [None] * size,
+        "headers": None,
         "bodies": [text.encode() for text in bodies],
         "hashes": [hashlib.sha256(text.encode()).digest() for text in bodies],
-        "errors": [None] * size,
+        "errors": None,
     }
     return todos, noted
 

@@ -1,6 +1,6 @@
 -- Makes the todos of a batch, with ids in request order, and steps over each whose key a live todo of its endpoint holds
 -- (R1, R2) and each whose endpoint is revoked or unknown. Keys go in sorted, so that two batches never wait for each other.
--- A todo that comes from an event has the id that the event already names.
+-- A todo that comes from an event may be given the event's own id.
 with instant as materialized (select clock_timestamp() as at),
 asked as materialized (
     select c.*, coalesce(c.given_id, uuid_v7(instant.at, c.ordinal)) as id, instant.at
