@@ -4,7 +4,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+
+if __name__ == "__main__":
+    # Before the imports below, which take a second: whoever is told to end before anything has begun just ends.
+    for _number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(_number, lambda *_: os._exit(0))
+
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -61,11 +69,12 @@ from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.supervisor import Actor, ActorHealth, supervise
 from switchboard.sweeper import sweep_until_done
 from switchboard.tally import Tally
+from switchboard.todo import Ring
 from switchboard.waiting_room import WaitingRoom
 
-DRAIN_SHARE = 0.5
+DRAIN_SHARE = 0.6
 """How much of the grace requests in flight may take; the rest is for the ledger's last batch and the database."""
-STOP_SHARE = 0.3
+STOP_SHARE = 0.25
 REVOKE_SWEEP_SECONDS_MAX = 5.0
 """How long a revoke's answer waits for its sweep; the reaper goes on with whatever is left then (R17)."""
 BROKER_RETRY_SECONDS_MAX = 30.0
@@ -79,6 +88,7 @@ def main(argv: Sequence[str]) -> int:
     if args.command == "version":
         return _say(f"switchboard {VERSION}")
     if args.command in OPERATOR_COMMANDS:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command knows how to be interrupted
         return run_operator_command(args, os.environ)
     if args.command == "demo":
         try:
@@ -93,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
         return _say(f"The configuration is right ({config.file_to_read(args.config) or 'the defaults; there is no file'}).")
     log.configure(stream=sys.stderr)
     try:
-        return trio.run(_until_closed, _migrate if args.command == "migrate" else _serve, settings)
+        return trio.run(_until_closed, _migrate if args.command == "migrate" else partial(_serve, args.config), settings)
     except StartError as refusal:
         return _complain(str(refusal), CANNOT_START)
 
@@ -122,14 +132,14 @@ async def _migrate(settings: Config, closing: trio.Event, last_resort: LastResor
     _say("\n".join(f"applied {name}" for name in applied) or "The database is up to date.")
 
 
-async def _serve(settings: Config, closing: trio.Event, last_resort: LastResort) -> None:
+async def _serve(config_file: Path | None, settings: Config, closing: trio.Event, last_resort: LastResort) -> None:
     # The port first: one that is taken ends the start before anything has had a side effect (C44).
     listening = await open_listeners(settings.server.host, settings.server.port)
     try:
         async with _database(settings, closing, last_resort) as (conninfo, embedded):
             await opening.bring_up_to_date(conninfo, closing)
             if not closing.is_set():
-                await _keep_house(settings, conninfo, embedded, listening, closing)
+                await _keep_house(settings, conninfo, embedded, listening, closing, config_file)
     finally:
         listening.close()
 
@@ -153,7 +163,12 @@ async def _database(
 
 
 async def _keep_house(
-    settings: Config, conninfo: str, embedded: EmbeddedServer | None, listening: Listening, closing: trio.Event
+    settings: Config,
+    conninfo: str,
+    embedded: EmbeddedServer | None,
+    listening: Listening,
+    closing: trio.Event,
+    config_file: Path | None,
 ) -> None:
     """Puts the house together and keeps it until `closing`: the one place that knows every part."""
     directory = state_dir.prepare(settings.server.state_dir)
@@ -212,8 +227,9 @@ async def _keep_house(
                 closing=closing,
                 drain_seconds=grace_seconds * DRAIN_SHARE,
                 health=actors_health,
-                task_status=_Open(partial(_greet, listening, directory, embedded is not None)),
+                task_status=_Open(closing, partial(_greet, listening, directory, embedded is not None, config_file)),
             )
+    state_dir.forget_address(directory)
     database.close()
 
 
@@ -298,11 +314,13 @@ def _source_of(adapter: AdapterConfig, database: Database) -> OpenSource:
 class _Open:
     """What the supervisor reports to once every actor is up."""
 
+    closing: trio.Event
     greet: Callable[[], None]
 
     def started(self, value: None = None) -> None:  # noqa: ARG002 - Trio's signature
-        """The house is open."""
-        self.greet()
+        """The house is open, unless it was told to close while it opened."""
+        if not self.closing.is_set():
+            self.greet()
 
 
 def _application(
@@ -336,7 +354,12 @@ def _application(
     transact, ring = database.transact, doorbell.ring
     todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
     claims = AgentClaims(ledger=ledger, defaults=defaults, room=room)
-    tenants = OperatorEndpoints(transact=transact, forget=access.forget, drain=partial(_drain, database))
+
+    def forget(endpoint_id: UUID) -> None:
+        access.forget()
+        room.wake_all(endpoint_id)
+
+    tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(_drain, database))
     any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
     pulled = OperatorAdapters(transact=transact, names=list(tallies))
     events = OperatorEvents(transact=transact, ring=ring, max_attempts=settings.queue.max_attempts)
@@ -372,14 +395,14 @@ def _sweeps(database: Database, kind: sweeping.Sweep) -> Callable[[Sequence[UUID
 
 async def _drain(database: Database, endpoint_id: UUID) -> int:
     """Dead-letters what a revoked endpoint left open, as much as fits into a caller's patience; returns how many (R17)."""
-    total = 0
-    until = trio.current_time() + REVOKE_SWEEP_SECONDS_MAX
-    while trio.current_time() < until:
-        moved = await database.transact(partial(sweeping.sweep_revoked, endpoint_id=endpoint_id))
-        total += moved
-        if not moved:
-            break
-    return total
+
+    def batch(bad: Sequence[UUID]) -> Awaitable[sweeping.Swept]:
+        return database.transact(partial(sweeping.sweep_revoked, endpoint_id=endpoint_id, bad=bad))
+
+    def nobody(ring: Ring) -> None:
+        """Nothing that is dead-lettered rings."""
+
+    return await sweep_until_done("revoke", batch, nobody, seconds_max=REVOKE_SWEEP_SECONDS_MAX)
 
 
 async def _drain_revoked(database: Database) -> int:
@@ -392,19 +415,24 @@ async def _close_room(closing: trio.Event, room: WaitingRoom) -> None:
     room.close()
 
 
-def _greet(listening: Listening, directory: Path, embedded: bool) -> None:  # noqa: FBT001 - said once, in one place
+def _greet(listening: Listening, directory: Path, embedded: bool, config_file: Path | None) -> None:  # noqa: FBT001
     """Writes the address down for the operator's commands, and says what to do next."""
     state_dir.write_address(directory, listening.url)
     store = "an embedded PostgreSQL, its data below the state directory" if embedded else "the configured PostgreSQL"
-    _say(
+    again = f"{sys.executable} {sys.argv[0]}"
+    named = f" --config {config_file}" if config_file is not None else ""
+    greeting = (
         f"switchboard {VERSION} is open.\n\n"
         f"  address          {listening.url}\n"
         f"  state directory  {directory}\n"
         f"  database         {store}\n\n"
         f"  next, in another terminal: vend an endpoint, and keep the credential that it prints\n"
-        f"      {sys.executable} {sys.argv[0]} endpoint vend NAME\n\n"
+        f"      {again} endpoint vend NAME{named}\n\n"
         f"  Ctrl-C ends the house; nothing that was acknowledged is lost."
     )
+    # A full disk or a closed pipe behind standard output is no reason not to open.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        _say(greeting)
 
 
 def _first(group: BaseExceptionGroup[StartError]) -> StartError:
@@ -419,7 +447,7 @@ def _say(text: str) -> int:
 
 
 def _complain(text: str, code: int) -> int:
-    sys.stderr.write(f"switchboard: {text}\n")
+    sys.stderr.write(f"{text}\n")
     return code
 
 

@@ -109,7 +109,8 @@ class _House:
     config: Config = attrs.field(factory=lambda: _hypercorn_config())
     context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None))
     streams: set[GuardedStream] = attrs.field(factory=set)
-    throttle: Throttle = attrs.field(factory=Throttle)
+    # One for each event's name, of which there are few.
+    throttles: dict[str, Throttle] = attrs.field(factory=dict)
     _emptied: trio.Event = attrs.field(factory=trio.Event)
 
     async def serve(self, socket_stream: trio.SocketStream) -> None:
@@ -150,30 +151,29 @@ class _House:
             stream.abort()
             return
         http2 = scope["http_version"] == "2"
-        server_stream = _ServerStream(send.__self__)
         exchange = Exchange(
             stream=stream,
             http2=http2,
             closing=self.closing,
-            still_open=server_stream.is_open,
-            drained=server_stream.drained if http2 else None,
+            server=_HypercornStream(send.__self__),
             server_receive=receive,
             server_send=send,
         )
         if http2 and self.closing.is_set():
             # HTTP/1.1 connections close after their answer; one that carries many at once has to be told.
-            await exchange.answer_problem(503, "Unavailable", "unavailable", "This process is closing.")
+            refuse = partial(exchange.answer_problem, 503, "Unavailable", "unavailable", "This process is closing.")
+            await contain(refuse, failed=partial(self.report, "request failed"))
             return
         scope["state"]["connection"] = exchange
         stream.request_began(http2=http2)
         try:
-            await serve_exchange(self.app, scope, exchange, failed=partial(self.report, "application failed"))
+            await serve_exchange(self.app, scope, exchange, failed=partial(self.report, "request failed"))
         finally:
             stream.request_ended()
 
     def report(self, event: str, error: BaseException | None) -> None:
         """One line about a fault, at a bounded rate: kinds and places, never a message, which may quote the request."""
-        suppressed = self.throttle.take()
+        suppressed = self.throttles.setdefault(event, Throttle()).take()
         if suppressed is not None:
             _log.warning(event, fault=_fault(error), suppressed=suppressed)
 
@@ -185,23 +185,28 @@ class _House:
 
 
 @attrs.frozen
-class _ServerStream:
-    """What we need to know of Hypercorn's stream for one request, which `send` is a method of."""
+class _HypercornStream:
+    """Hypercorn's stream for one request, which the application's `send` is a method of, as a ServerStream."""
 
     stream: Any
 
     def is_open(self) -> bool:
-        """False once the client gave the request up, or the connection failed."""
         return not self.stream.closed
 
     async def drained(self) -> None:
-        """HTTP/2: wait until what the application sent is in frames.
-
-        Hypercorn's own back-pressure lets go when the client's window is empty, and then keeps all that is sent.
-        """
-        buffer = self.stream.send.__self__.stream_buffers.get(self.stream.stream_id)
-        if buffer is not None:
+        # Hypercorn's own back-pressure lets go when the client's window is empty, and then keeps all that is sent.
+        buffer = self._buffers.get(self.stream.stream_id)
+        if buffer is not None and buffer.buffer:
             await buffer.drain()
+
+    def is_sent(self) -> bool:
+        # It forgets the buffer right after the frame that ends the stream has been sent.
+        return self.stream.stream_id not in self._buffers
+
+    @property
+    def _buffers(self) -> dict[int, Any]:
+        buffers: dict[int, Any] = self.stream.send.__self__.stream_buffers
+        return buffers
 
 
 async def _accept(listener: trio.SocketListener, house: _House, connections: trio.Nursery) -> None:

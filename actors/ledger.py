@@ -141,11 +141,15 @@ class Ledger:
         answer = _Answer(outcomes=[None] * len(commands), missing=len(commands))
         for place, command in enumerate(commands):
             lane.put(_Entry(command, answer, place))
+        gone = True
         try:
             with trio.move_on_after(ANSWER_SECONDS_MAX):
                 await answer.complete.wait()
+            gone = False
         finally:
-            if answer.missing:
+            # Gone counts also when the last outcome came in the very moment in which the caller was cancelled: it is
+            # here, and nobody will hear of it.
+            if gone or answer.missing:
                 self._abandon(answer)
         if answer.abandoned:
             raise Unavailable(detail="The database was too slow to answer. Try again.", outcome_unknown=True)
@@ -230,11 +234,16 @@ class Ledger:
     async def _take_apart(self, lane: LaneName, commands: Sequence[Command], deadline: float) -> list[Outcome]:
         """Runs each command alone: nothing of the batch has happened, and only one of them is to blame."""
         outcomes: list[Outcome] = []
-        for command in commands:
-            if trio.current_time() > deadline:
-                outcomes.append(Unavailable(detail="The database was too slow to answer. Try again."))
-            else:
-                outcomes += await self._outcomes(lane, [command], deadline)
+        try:
+            for command in commands:
+                if trio.current_time() > deadline:
+                    outcomes.append(Unavailable(detail="The database was too slow to answer. Try again."))
+                else:
+                    outcomes += await self._outcomes(lane, [command], deadline)
+        finally:
+            # Each of them has committed on its own; after a bug in a later one nobody will hear of them.
+            if len(outcomes) < len(commands):
+                self._undo_unheard(outcomes)
         return outcomes
 
     def _answer(self, entry: _Entry, outcome: Outcome) -> None:

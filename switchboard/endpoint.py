@@ -12,7 +12,8 @@ from uuid import UUID
 import attrs
 
 CREDENTIAL_PREFIX: Final = "sbk_"
-CREDENTIAL_CHARS_MAX: Final = 200
+CREDENTIAL_CHARS_MAX: Final = 512
+"""As long as a configured operator token may be; what is longer is not even hashed."""
 
 
 def _scope(queues: Iterable[str] | None) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from structlog.typing import EventDict, WrappedLogger
 VALUE_CHARACTERS_MAX = 8_192
 
 # What is looked through for secrets before the cut. Whatever lies beyond is never shown, so it needs no look.
-SCANNED_CHARACTERS_MAX = 65_536
+SCANNED_CHARACTERS_MAX = 16_384
 
 # Deeper than this a value is shown by its type alone; it also ends a structure that contains itself.
 DEPTH_MAX = 6

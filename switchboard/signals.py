@@ -17,12 +17,13 @@ async def closing_on_signals(
     on_closing: Callable[[], None] | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Set `closing` at the first SIGTERM or SIGINT; call `on_closing`, which arms the last resort, just before.
+    """Set `closing` at the first SIGTERM, SIGINT or SIGHUP (a terminal that went away).
 
-    Later signals change nothing: the grace is bounded as it is, and an impatient second Ctrl-C must not cut an answer
-    short. Runs until it is cancelled, so that they stay harmless until the last actor has ended (R30).
+    `on_closing`, which arms the last resort, is called just before. Later signals change nothing: the grace is bounded as
+    it is, and an impatient second Ctrl-C must not cut an answer short. Runs until it is cancelled, so that they stay
+    harmless until the last actor has ended (R30).
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
             if closing.is_set():

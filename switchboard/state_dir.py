@@ -71,6 +71,11 @@ def write_address(path: Path, url: str) -> None:
         raise StartError(f"The file {path / 'address'} cannot be written: {exc.strerror}.") from exc
 
 
+def forget_address(path: Path) -> None:
+    """Takes the address back, so that nobody knocks where the house was."""
+    (path / "address").unlink(missing_ok=True)
+
+
 def secret_file(file: Path, *, make: Callable[[], str], owner: tuple[int, int] | None = None) -> str:
     """The secret in `file`; where there is none yet, `make` gives it, and the file appears whole, with mode 0600.
 

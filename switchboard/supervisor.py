@@ -199,7 +199,8 @@ class _Keeper:
         line = one_line(error)
         before = self._shown
         # The traceback of an outage is worth reading once, not every two seconds of it.
-        told = {} if line == before.last_error else {"exc_info": error}
+        # That of a database that is away or locked says nothing that its line does not.
+        told = {} if line == before.last_error or isinstance(error, Unavailable) else {"exc_info": error}
         _log.error("actor failed", actor=self.actor.name, error=line, retry_seconds=round(seconds, 2), **told)
         self._show(attrs.evolve(before, running=False, last_error=line))
         with trio.move_on_after(seconds):

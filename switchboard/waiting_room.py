@@ -67,6 +67,11 @@ class WaitingRoom:
                     looked.add(waiter.queues)
                     waiter.bell.set()
 
+    def wake_all(self, endpoint_id: UUID) -> None:
+        """Wakes everybody of one endpoint: its credential may have ended, and each looks to its own."""
+        for waiter in self._by_endpoint.get(endpoint_id, ()):
+            waiter.bell.set()
+
     def close(self) -> None:
         """The house closes: everybody looks one last time and goes."""
         self.closed = True

@@ -141,7 +141,7 @@ def _checked(url: str, url_from: str) -> str:
     except ValueError:
         host, port, parts = None, None, urlsplit("")
     if parts.username is not None or parts.password is not None:
-        raise UsageError(f"The address from {url_from} holds a user or a password: give the token with {TOKEN_VARIABLE}.")
+        raise UsageError(f"The address from {url_from} holds a user name or a secret; give the token with {TOKEN_VARIABLE}.")
     if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment or not url.isprintable():
         raise UsageError(f"The address from {url_from} is none: it looks like http://127.0.0.1:8080.")
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not listened on

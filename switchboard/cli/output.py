@@ -7,15 +7,16 @@ operator's terminal, so whatever is not printable is shown as an escape.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NoReturn
 
 from switchboard.cli.failures import CommandError, OutputClosed
 from switchboard.log import mask
@@ -35,21 +36,18 @@ def write(text: str) -> None:
     """
     if sys.stdout is None:
         raise CommandError("There is no standard output to write to. What was asked for has been done all the same.")
-    encoding = sys.stdout.encoding or "ascii"
-    _put(lambda: sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding)))
+    write_bytes(text.encode(sys.stdout.encoding or "ascii", "backslashreplace"))
 
 
-def write_bytes(raw: bytes) -> None:
+def write_bytes(left: bytes) -> None:
     """Writes bytes to standard output as they are, and flushes. Raises as `write` does."""
     if sys.stdout is None:
         raise CommandError("There is no standard output to write to. What was asked for has been done all the same.")
-    _put(lambda: sys.stdout.buffer.write(raw))
-
-
-def _put(put: Callable[[], object]) -> None:
     try:
-        put()
-        sys.stdout.flush()
+        # Not the text layer: with PYTHONUNBUFFERED it takes a short write, which a closing pipe makes, for a whole one.
+        while left:
+            left = left[sys.stdout.buffer.write(left) or _no_room() :]
+        sys.stdout.buffer.flush()
     except BrokenPipeError as exc:
         _discard_output()
         raise OutputClosed from exc
@@ -130,6 +128,11 @@ def _columns(text: str) -> int:
 def _json_escape(found: re.Match[str]) -> str:
     # JSON has non-ASCII characters inside strings alone, so this changes the spelling, never the meaning.
     return json.dumps(found.group())[1:-1]
+
+
+def _no_room() -> NoReturn:
+    """A pipe that somebody else made non-blocking, and that is full."""
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def _discard_output() -> None:

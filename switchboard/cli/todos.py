@@ -42,7 +42,7 @@ def list_some(args: Arguments, client: OperatorClient) -> str:
         return output.json_text(answer.text)
     listed = answer.read(TodoList)
     if not listed.todos:
-        return "There is no such todo.\n"
+        return "No todo matches.\n"
     names = {} if args.endpoint is not None else names_by_id(client)
     head = ("ID", "ENDPOINT", "QUEUE", "STATUS", "ATTEMPT", "AGE", "OWNER", "TITLE")
     rows = [

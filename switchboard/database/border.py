@@ -58,8 +58,9 @@ class Bounds:
     def within(cls, grace_seconds: float) -> Bounds:
         """The usual bounds, or smaller ones where the grace is shorter still."""
         return cls(
-            statement_seconds=min(STATEMENT_SECONDS_MAX, grace_seconds * 0.5),
-            lock_seconds=min(LOCK_SECONDS_MAX, grace_seconds * 0.3),
+            statement_seconds=min(STATEMENT_SECONDS_MAX, grace_seconds * 0.4),
+            # twice: what waits behind a batch that is stuck on a lock still gets its answer before the door gives up
+            lock_seconds=min(LOCK_SECONDS_MAX, grace_seconds * 0.25),
             transaction_seconds=min(TRANSACTION_SECONDS_MAX, grace_seconds * 0.7),
         )
 
@@ -184,6 +185,9 @@ class Database:
                 session.close()
             else:
                 return session
+        if time.monotonic() >= deadline:
+            # An idle session took all of it to find out that the server is silent; a new one would only wait on top.
+            raise psycopg.OperationalError("the server does not answer")
         session = Session.connect(self._conninfo, autocommit=True, prepare_threshold=0)
         session.deadline = deadline
         session.execute("begin", prepare=False)

@@ -45,7 +45,8 @@ CONNECT_SECONDS_MAX = 3
 _FIND_DATABASE = queries.load("embedded/find_database")
 _CREATE_DATABASE = queries.load("embedded/create_database")
 
-# What the server says, in English whatever the machine speaks, when the processes of one that was killed still end.
+# What the server says, in English whatever the machine speaks, when another one is on the same data, or has just died.
+_ANOTHER_SERVER = 'lock file "postmaster.pid" already exists'
 _STILL_IN_USE = "pre-existing shared memory block"
 
 
@@ -178,7 +179,14 @@ def _start_new(
         ended_by_itself = not server.running()
         server.stop(2.0)
         tail = log_tail(files, log_start)
-        if ended_by_itself and _STILL_IN_USE in tail and time.monotonic() < deadline and not give_up():
+        may_try_again = ended_by_itself and time.monotonic() < deadline and not give_up()
+        if may_try_again and _ANOTHER_SERVER in tail:
+            # A house was killed so soon that its server had not written itself down when we looked.
+            adopted = _adopt(files, programs, user, conninfo)
+            if adopted is not None:
+                return adopted
+            continue
+        if may_try_again and _STILL_IN_USE in tail:
             # The main process was killed, and some of its children have not noticed yet.
             time.sleep(POLL_SECONDS * 10)
             continue

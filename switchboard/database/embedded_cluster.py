@@ -32,7 +32,7 @@ SETTINGS = {
     "listen_addresses": "",  # the socket only
     "port": str(PORT),
     "unix_socket_permissions": "0700",
-    "max_connections": "60",
+    "max_connections": "130",  # the largest pool_size, what is kept beside it, and an operator's psql
     "shared_buffers": "128MB",
     # Bounds how much there is to replay after a crash, so that recovery is over well before a start gives up.
     "max_wal_size": "512MB",

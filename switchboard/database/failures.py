@@ -12,6 +12,7 @@ from switchboard.errors import BlamesOne, QueueError, RerunWhole, SwitchboardErr
 _BLAMES_ONE_CLASSES: Final = ("22", "23", "54")
 _RERUN: Final = ("40001", "40P01")
 _READ_ONLY: Final = "25006"
+_NOT_ITS_DOING: Final = ("55P03", "57014")  # a lock or a statement took too long
 _DETAILS: Final = {
     _READ_ONLY: "The database is read-only at the moment.",
     "55P03": "A row or table that this needs is locked by somebody else.",
@@ -56,6 +57,14 @@ def says_away(exc: psycopg.Error) -> bool:
     """Whether this means that the database cannot serve anybody, rather than that one statement was refused."""
     sqlstate = exc.sqlstate
     return sqlstate is None or sqlstate == _READ_ONLY or sqlstate[:2] in ("08", "53", "28") or sqlstate[:3] == "57P"
+
+
+def blames_what_it_did(exc: psycopg.Error) -> bool:
+    """Whether another row would fare better: not where the database is away, too slow, locked or asks for a rerun.
+
+    Wider than `Blamed`: a row that is corrupt, or that somebody's trigger refuses, says so in any class.
+    """
+    return not says_away(exc) and exc.sqlstate not in (*_RERUN, *_NOT_ITS_DOING)
 
 
 def first_line(exc: Exception) -> str:

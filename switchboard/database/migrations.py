@@ -16,7 +16,7 @@ import psycopg
 from switchboard.database import queries
 from switchboard.database.conninfo import one_line
 from switchboard.database.migration_files import Applied, Migration, next_migration, read_migrations
-from switchboard.database.server import CONNECT_SECONDS_MAX, refuse_old_server
+from switchboard.database.server import CONNECT_SECONDS_MAX, refuse_old_server, refuse_other_encoding
 from switchboard.errors import StartError
 
 LOCK_WAIT_SECONDS_MAX = 30.0
@@ -78,6 +78,7 @@ def migrate(
                 on_connect(connection)
             progress.doing = "reading the ledger"
             refuse_old_server(connection.info.server_version)
+            refuse_other_encoding(connection.info.parameter_status("server_encoding"))
             if _single(connection, _IS_READ_ONLY):
                 raise StartError(_READ_ONLY)
             while (name := _apply_next(connection, files, bounds, progress)) is not None:

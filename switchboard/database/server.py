@@ -56,6 +56,15 @@ def refuse_old_server(server_version: int) -> None:
         )
 
 
+def refuse_other_encoding(encoding: str | None) -> None:
+    """Raises StartError for a database that cannot hold every text: agents write in all scripts."""
+    if encoding not in ("UTF8", None):
+        raise StartError(
+            f"This database is encoded in {encoding}, and switchboard needs UTF8: "
+            "create another one (create database … encoding 'UTF8' template template0), and name it with database.url."
+        )
+
+
 def _look(conninfo: str, seconds: float) -> None:
     psycopg.connect(
         conninfo,

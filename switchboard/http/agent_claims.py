@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import attrs
@@ -26,7 +26,7 @@ from switchboard.http import requests, wire
 from switchboard.http.agent_todos import Defaults, results_reply
 from switchboard.http.call import Call, Ledger, Reply
 from switchboard.rounds import rounds_of
-from switchboard.todo import Ring, Todo
+from switchboard.todo import NOWHERE, Ring, Todo
 from switchboard.waiting_room import Waiter, WaitingRoom
 
 V = TypeVar("V", bound=HolderVerb)
@@ -50,10 +50,12 @@ class AgentClaims:
             queues=queues_in_scope(endpoint, body),
             limit=body.max,
         )
-        claimed = await self._claim_waiting(command, body.wait_seconds)
+        claimed = await self._claim_waiting(command, body.wait_seconds, call.still_valid)
         return Reply(content=wire.TodosReply(todos=_to_claimer(claimed.todos)), claims=claimed.todos)
 
-    async def _claim_waiting(self, command: ClaimNext, wait_seconds: float) -> Claimed:
+    async def _claim_waiting(
+        self, command: ClaimNext, wait_seconds: float, still_valid: Callable[[], Awaitable[object]]
+    ) -> Claimed:
         """Claims; with nothing there, waits for a ring and tries again. A wait holds no connection and no thread."""
         if not wait_seconds:
             return await self._claim_now(command)
@@ -74,6 +76,8 @@ class AgentClaims:
                 if patience.cancelled_caught:
                     return claimed
                 waiter.bell = trio.Event()
+                # A revoke or a rotation rings too: who waits with a dead credential is handed nothing (R17).
+                await still_valid()
         finally:
             self._room.leave(waiter)
             if acting_on is not None:  # woken, but gone before its claim was through: the wake goes to the next
@@ -98,7 +102,8 @@ class AgentClaims:
 
     async def heartbeat(self, call: Call[requests.HeartbeatBody, requests.NoQuery]) -> Reply:
         """`POST /v1/todos/{id}/heartbeat`."""
-        return await self._hold(heartbeat_of(call.endpoint, call.path["id"], call.body), to_claimer=True)
+        command = heartbeat_of(call.endpoint, call.path["id"], call.body)
+        return await self._hold(command, to_claimer=command.lease_token is not None)
 
     async def complete(self, call: Call[requests.CompleteBody, requests.NoQuery]) -> Reply:
         """`POST /v1/todos/{id}/complete`; with `next`, the following claim in the same commit."""
@@ -150,10 +155,14 @@ class AgentClaims:
     async def _hold_batch(self, commands: Sequence[Heartbeat | Complete | Fail | Release]) -> Reply:
         """The same todo twice in one batch: the first counts, the second is what the state then says."""
         outcomes: dict[int, Outcome] = {}
-        for together in rounds_of([command.todo_id for command in commands]):
+        # What is no id names nothing twice; else each such item would be a round, and a transaction, of its own.
+        ids = [None if command.todo_id == NOWHERE else command.todo_id for command in commands]
+        for together in rounds_of(ids):
             answers = await self._ledger.submit([commands[place] for place in together])
             outcomes |= dict(zip(together, answers, strict=True))
-        return results_reply([outcomes[place] for place in range(len(commands))])
+        in_order = [outcomes[place] for place in range(len(commands))]
+        # Whoever names the lease token is its claimer.
+        return results_reply(in_order, to_claimer=[command.lease_token is not None for command in commands])
 
 
 def queues_in_scope(endpoint: Endpoint, choice: requests.QueueChoice) -> tuple[str, ...]:

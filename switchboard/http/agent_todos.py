@@ -153,11 +153,11 @@ def page_reply(todos: Sequence[Todo], limit: int) -> Reply:
     return Reply(content=wire.PageReply(todos=shown, next_cursor=shown[-1].id if len(todos) > limit else None))
 
 
-def results_reply(outcomes: Sequence[Outcome]) -> Reply:
+def results_reply(outcomes: Sequence[Outcome], to_claimer: Sequence[bool] | None = None) -> Reply:
     """The outcomes of a batch in order. Payloads stop at `ANSWER_PAYLOAD_BYTES_MAX`; after that only their sizes are sent."""
     payload_bytes = 0
     results: list[wire.ResultOut] = []
-    for outcome in outcomes:
+    for outcome, shows_token in zip(outcomes, to_claimer or [False] * len(outcomes), strict=True):
         if isinstance(outcome, QueueError):
             results.append(wire.ResultOut(error=wire.problem_out(outcome)))
         elif isinstance(outcome, Created):
@@ -167,7 +167,7 @@ def results_reply(outcomes: Sequence[Outcome]) -> Reply:
                 todo = attrs.evolve(todo, payload=None, payload_read=False)
             results.append(wire.ResultOut(todo=wire.todo_out(todo), created=outcome.created))
         elif isinstance(outcome, Moved):
-            results.append(wire.ResultOut(todo=wire.todo_out(outcome.todo)))
+            results.append(wire.ResultOut(todo=wire.todo_out(outcome.todo, to_claimer=shows_token)))
         else:
             raise TypeError(f"an item of a batch ended as {type(outcome).__name__}")
     return Reply(content=wire.ResultsReply(results=results))

@@ -21,6 +21,10 @@ Who = Literal["agent", "operator", "anyone"]
 Size = Literal["payload", "batch"]
 
 
+async def _always() -> None:
+    """A caller without a credential has none to lose."""
+
+
 @attrs.frozen(kw_only=True)
 class Call(Generic[B, Q]):
     """One request, after authentication and decoding. `path` holds the parts of the path that a route names."""
@@ -29,6 +33,8 @@ class Call(Generic[B, Q]):
     body: B
     query: Q
     caller: Endpoint | None
+    still_valid: Callable[[], Awaitable[object]] = attrs.field(default=_always, eq=False)
+    """Raises `Unauthorized` once the caller's credential is no longer good: asked again after every wait."""
 
     @property
     def endpoint(self) -> Endpoint:

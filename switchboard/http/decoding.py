@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from switchboard import json_bounds
 from switchboard.errors import Invalid, QueueError, TooLarge
+from switchboard.http.requests import ENDPOINT_NAME_IN_WORDS
 from switchboard.json_bounds import NUMBER_CHARS_MAX, PAYLOAD_DEPTH_MAX, Pairs, has_long_number, nesting, unstorable
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -38,9 +39,9 @@ def decode_body(body: bytes, kind: type[T], *, payload_bytes_max: int) -> T:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise Invalid(detail="The body is not UTF-8.", status=400) from None
+        raise Invalid(detail="The body is not UTF-8.", field="body", status=400) from None
     if text.startswith("\ufeff"):
-        raise Invalid(detail="The body starts with a byte order mark; send plain UTF-8.", status=400)
+        raise Invalid(detail="The body starts with a byte order mark; send plain UTF-8.", field="body", status=400)
     if nesting(body, _BODY_DEPTH_MAX) > _BODY_DEPTH_MAX:
         raise Invalid(detail=f"Nested deeper than {PAYLOAD_DEPTH_MAX} levels.", field=_deep_field(kind))
     _refuse_unstorable_text(text)
@@ -49,9 +50,9 @@ def decode_body(body: bytes, kind: type[T], *, payload_bytes_max: int) -> T:
     except msgspec.ValidationError as exc:
         raise _invalid(str(exc)) from None
     except msgspec.DecodeError as exc:
-        raise Invalid(detail=f"The body is not JSON: {exc}.", status=400) from None
+        raise Invalid(detail=f"The body is not JSON: {exc}.", field="body", status=400) from None
     except RecursionError:  # what is balanced and deep was refused above: these brackets are never closed
-        raise Invalid(detail="The body is not JSON: its brackets do not match.", status=400) from None
+        raise Invalid(detail="The body is not JSON: its brackets do not match.", field="body", status=400) from None
     _check_raw(decoded, "", payload_bytes_max)
     return decoded
 
@@ -84,6 +85,8 @@ def _invalid(message: str) -> Invalid:
     inside = _IN.match(message)
     if inside is not None:
         path, message = _joined(path, inside["field"]), inside["problem"]
+    if "matching regex" in message:  # the contract has one pattern only, and words say it better
+        message = f"Expected {ENDPOINT_NAME_IN_WORDS}"
     unknown = _UNKNOWN.search(message)
     if unknown is not None:
         path = _joined(path, unknown["field"] or unknown["missing"])

@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import attrs
@@ -28,36 +28,45 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
 
-# The bound on one step of an answer, over the stream's bound on each send: an HTTP/2 client can withhold its window
-# without the socket ever being full. A full claim (16 MiB) passes at 280 KB a second.
+# How long one step of an answer may stand still, beside the stream's bound on each send: an HTTP/2 client can withhold its
+# window without the socket ever being full. A full claim (16 MiB) over HTTP/2 passes at 280 KB a second.
 ANSWER_SECONDS_MAX = 60.0
-
-# The last step is not to be cut by the application's own end (below), so it has the shorter bound of a single send.
-LAST_STEP_SECONDS_MAX = 10.0
 
 # A proxy's request line: scheme and authority, then the path that we serve.
 _ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+(/.*)?", re.IGNORECASE)
 
+# A host name, an IPv4 or a bracketed IPv6 address, and a port. Quart fails on others before it has a request to blame.
+_HOST = re.compile(rb"(|\[[0-9A-Fa-f:.]{2,45}\]|([A-Za-z0-9_-]{1,63}\.){0,8}[A-Za-z0-9_-]{1,63}\.?)(:[0-9]{0,5})?")
+
+
+class ServerStream(Protocol):
+    """What the server knows of one request. An HTTP/2 client can give up one of many, and its answers wait in a buffer."""
+
+    def is_open(self) -> bool:
+        """False once the client gave the request up, or its connection failed."""
+
+    async def drained(self) -> None:
+        """Wait until the body sent so far has left the buffer."""
+
+    def is_sent(self) -> bool:
+        """True once nothing of the answer is left in the buffer, the mark of its end included."""
+
 
 @attrs.define(kw_only=True, eq=False)
 class Exchange:
-    """What the application sees of its connection. Also its `receive` and `send`.
-
-    `still_open()` tells whether the server still has this request's stream: an HTTP/2 client can give up one of many.
-    `drained()`, for HTTP/2 only, waits until what was sent has left the server's buffer for this stream.
-    """
+    """What the application sees of its connection. Also its `receive` and `send`."""
 
     stream: GuardedStream
     http2: bool
     closing: trio.Event
-    still_open: Callable[[], bool]
-    drained: Callable[[], Awaitable[None]] | None
+    server: ServerStream
     server_receive: Receive
     server_send: Send
 
     # True when the last byte of the answer was taken by the socket.
     answered: bool = attrs.field(init=False, default=False)
     started: bool = attrs.field(init=False, default=False)
+    _request_read: bool = attrs.field(init=False, default=False)
     _lost: bool = attrs.field(init=False, default=False)
     _trailers: bool = attrs.field(init=False, default=False)
     _complete: bool = attrs.field(init=False, default=False)
@@ -72,14 +81,16 @@ class Exchange:
     async def receive(self) -> Any:
         """The server's next event for this request: body, then `http.disconnect` once the client is gone."""
         event = await self.server_receive()
-        if event["type"] == "http.disconnect" and not self._complete:
-            self._lost = True
+        if event["type"] == "http.disconnect":
+            self._lost = self._lost or not self._complete
+        elif not event.get("more_body"):
+            self._request_read = True
         return event
 
     async def send(self, message: Message) -> None:
         """Pass a step of the answer on, bounded. To a client that is gone nothing is sent, as ASGI has it."""
         step, last = self._judge(message)
-        if step is None or self.stream.gone or not self.still_open():
+        if step is None or self.stream.gone or not self.server.is_open():
             self._lost = self._lost or step is not None
             # An application that only ever sends must not spin.
             await trio.lowlevel.checkpoint()
@@ -88,17 +99,16 @@ class Exchange:
         # As soon as an answer is complete Hypercorn tells the application `http.disconnect`, and Quart then cancels the
         # task that is still inside this very send: its connection would be left without its clock or its close, and a
         # delivered answer would look like a failed one. So the last step runs to its end, within its bound.
-        bound = LAST_STEP_SECONDS_MAX if last else ANSWER_SECONDS_MAX
-        with trio.CancelScope(shield=last, deadline=trio.current_time() + bound) as scope:
-            if self.drained is not None:
-                with self.stream.answering(scope):
-                    await self.server_send(step)
-                    if last:
-                        await self.stream.wait_sent()
-                    elif step.get("body"):
-                        await self.drained()
+        with (
+            trio.CancelScope(shield=last) as scope,
+            self.stream.answering(scope, seconds=ANSWER_SECONDS_MAX, http2=self.http2),
+        ):
+            if last and not self._request_read:
+                await self._send_unread(step)
             else:
                 await self.server_send(step)
+            if self.http2:
+                await (self.stream.wait_sent(self.server.is_sent) if last else self.server.drained())
         if scope.cancelled_caught:
             self._lost = True
             if not self.stream.gone:
@@ -118,6 +128,20 @@ class Exchange:
             headers.append((b"retry-after", b"1"))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _send_unread(self, step: Message) -> None:
+        """Send the last step of an answer to a request whose body the application did not read to its end.
+
+        In it Hypercorn puts an event into the application's queue, which may be full of that body: somebody must read.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._discard)
+            await self.server_send(step)
+            nursery.cancel_scope.cancel()
+
+    async def _discard(self) -> None:
+        while (await self.server_receive())["type"] != "http.disconnect":
+            pass
 
     def _judge(self, message: Message) -> tuple[Message | None, bool]:
         """What to pass on (None: nothing more), and whether it completes the answer."""
@@ -159,10 +183,12 @@ async def serve_exchange(app: Application, scope: Any, exchange: Exchange, *, fa
 async def _serve(app: Application, scope: Any, exchange: Exchange) -> None:
     if scope["type"] == "websocket":
         await _refuse_websocket(exchange)
-    elif _to_origin_form(scope):
-        await app(scope, exchange.receive, exchange.send)
-    else:
+    elif not _to_origin_form(scope):
         await exchange.answer_problem(400, "Invalid request", "invalid", "The request target is not a path.")
+    elif not all(_HOST.fullmatch(value) for name, value in scope["headers"] if name == b"host"):
+        await exchange.answer_problem(400, "Invalid request", "invalid", "The Host header is not a host name.")
+    else:
+        await app(scope, exchange.receive, exchange.send)
 
 
 async def _apologise(exchange: Exchange) -> None:
@@ -186,7 +212,7 @@ def _to_origin_form(scope: Any) -> bool:
 
 
 async def _refuse_websocket(exchange: Exchange) -> None:
-    if not exchange.still_open():
+    if not exchange.server.is_open():
         # More bytes than the upgrade came with it: Hypercorn has refused already, and a second answer is an error.
         return
     body = b'{"type":"about:blank","title":"Unsupported","status":400,"code":"unsupported"}'

@@ -7,8 +7,8 @@ wherever in the HTTP library it is.
 
 What ends a connection, and what is left to do then:
 
-    gone     the client hung up, its socket failed, or it took too long to read   nobody is left to answer
-    ended    our side has said its last word (an orderly close, a time-out)       what was sent may still arrive
+    gone     the client hung up, its socket failed, or it did not read in time   nobody is left to answer
+    ended    our side has said its last word                                     what was sent may still arrive
 
 In both, when no request is running, the connection's tasks are cancelled; a request that is still running has
 APPLICATION_SECONDS_MAX to notice.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import trio
@@ -79,7 +79,7 @@ class GuardedStream:
         self._sending: trio.CancelScope | None = None
         self._sent = trio.Event()
         self._lingering: trio.CancelScope | None = None
-        self._answers: set[trio.CancelScope] = set()
+        self._answers: dict[trio.CancelScope, tuple[float, bool]] = {}
         self._set_clock()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -147,25 +147,24 @@ class GuardedStream:
         self._set_clock()
 
     @contextmanager
-    def answering(self, scope: trio.CancelScope) -> Iterator[None]:
-        """While inside, `scope` ends soon after the client goes: an HTTP/2 answer can wait for ever in a window.
+    def answering(self, scope: trio.CancelScope, *, seconds: float, http2: bool) -> Iterator[None]:
+        """While inside, `scope` ends after `seconds` in which an answer makes no progress.
 
-        Not at once: a client that has its answer and hangs up must not make the answer's last step look like a failure.
+        HTTP/1.1: each part that the client takes starts the time anew. An HTTP/2 answer has its time once, since the
+        others on its connection move too; and it ends soon after the client goes, for it may be waiting for a window
+        that nobody will open. Not at once: a client that has its answer and hangs up must not make the answer's last
+        step look like a failure.
         """
-        self._answers.add(scope)
+        scope.deadline = trio.current_time() + seconds
+        self._answers[scope] = (seconds, http2)
         try:
             yield
         finally:
-            self._answers.discard(scope)
+            del self._answers[scope]
 
-    async def wait_sent(self) -> None:
-        """Wait until nothing is on its way to the socket. HTTP/2 answers are written by a task of their own."""
-        while True:
-            # One step for the writer to pass the lock on, one for the next to take it.
-            await trio.lowlevel.checkpoint()
-            await trio.lowlevel.checkpoint()
-            if self._sending is None:
-                return
+    async def wait_sent(self, is_sent: Callable[[], bool]) -> None:
+        """Wait until `is_sent()`, asked after each send: HTTP/2 answers are written by a task of their own."""
+        while not is_sent():
             await self._sent.wait()
 
     def hurry(self) -> None:
@@ -201,16 +200,19 @@ class GuardedStream:
 
     async def _send_chunk(self, chunk: memoryview) -> None:
         bound = CLOSING_SEND_SECONDS_MAX if self._closing else SEND_SECONDS_MAX
-        self._sent = trio.Event()
         with chunk, trio.CancelScope(deadline=trio.current_time() + bound) as self._sending:
             try:
                 await self._stream.send_all(chunk)
             finally:
                 sending, self._sending = self._sending, None
                 self._sent.set()
+                self._sent = trio.Event()
         if sending.cancelled_caught:
             self.kill()
             raise trio.BrokenResourceError("the client does not read")
+        for scope, (seconds, http2) in self._answers.items():
+            if not http2:
+                scope.deadline = trio.current_time() + seconds
 
     async def _linger(self) -> None:
         bound = CLOSING_LINGER_SECONDS_MAX if self._closing else LINGER_SECONDS_MAX
@@ -246,8 +248,7 @@ class GuardedStream:
         self._ended = True
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
-        if self.http2:
-            self._cut_answers()
+        self._cut_answers()
         self._set_clock()
 
     def _hung_up(self) -> None:
@@ -260,8 +261,9 @@ class GuardedStream:
         self._hung_up()
 
     def _cut_answers(self) -> None:
-        for scope in self._answers:
-            scope.deadline = min(scope.deadline, trio.current_time() + CUT_SECONDS)
+        for scope, (_, http2) in self._answers.items():
+            if http2:
+                scope.deadline = min(scope.deadline, trio.current_time() + CUT_SECONDS)
 
     def _peer_hung_up(self) -> bool:
         # The reader sees a hang-up at once, unless it has paused for a pipelined request; the kernel always knows.

@@ -119,7 +119,9 @@ class Machine:
                 for name, tally in self._adapters.items()
             },
         )
-        return Reply(content=content, status=503 if status == "unavailable" else 200)
+        if status == "unavailable":
+            return Reply(content=content, status=503, headers=(("Retry-After", "1"),))
+        return Reply(content=content)
 
     async def describe(self, call: Call[requests.NoBody, requests.NoQuery]) -> Reply:  # noqa: ARG002 - nothing to ask
         """`GET /openapi.json`."""

@@ -23,7 +23,6 @@ _PROBLEMS: Final = {
     "413": "Too large.",
     "415": "Not a content type or encoding that is spoken here.",
     "422": "A field is wrong, unknown or missing; `field` names it.",
-    "429": "Too many for now; see Retry-After.",
     "503": "The database is away or too slow; see Retry-After, and repeat with the same idempotency key or lease token.",
 }
 
@@ -76,7 +75,7 @@ def _operation(
         | {
             status: _content(text, "application/problem+json", references[ProblemOut])
             for status, text in _PROBLEMS.items()
-            if int(status) not in route.replies
+            if int(status) not in route.replies and _can_happen(status, route)
         },
     }
     if route.who != "anyone":
@@ -87,6 +86,22 @@ def _operation(
             "content": {"application/json": {"schema": references[route.body]}},
         }
     return operation
+
+
+def _can_happen(status: str, route: Route) -> bool:
+    """Whether this route can answer with this problem at all."""
+    named = bool(_PART.findall(route.path))
+    return {
+        "400": route.body is not None,
+        "401": route.who != "anyone",
+        "403": route.who == "agent" and route.body is not None,
+        "404": named or route.who == "operator",
+        "409": route.method == "POST" and (named or route.who == "operator"),
+        "413": route.body is not None,
+        "415": route.body is not None,
+        "422": True,
+        "503": route.who != "anyone",
+    }[status]
 
 
 def _parameters(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from switchboard.todo import NOWHERE
 
 OPERATOR: Final = "operator"
 RETRIES_IN_ONE_COMMIT: Final = 100
+RETRIES_LOOKED_AT_MAX: Final = 10_000
+"""Candidates that one call of a bulk retry looks at, retried or not."""
 
 
 class OperatorTodos:
@@ -120,7 +122,10 @@ class OperatorTodos:
                 conflicts += isinstance(outcome, QueueError)
             if len(outcomes) < min(left, RETRIES_IN_ONE_COMMIT):
                 break
-            after, left = outcomes[-1][0].todo_id, left - len(outcomes)
+            # What could not be retried does not count: else the same conflicts would fill every call.
+            after, left = outcomes[-1][0].todo_id, body.limit - retried
+            if retried + conflicts >= RETRIES_LOOKED_AT_MAX:
+                break
         return Reply(content=wire.RetriedReply(retried=retried, conflicts=conflicts))
 
     async def _endpoint_of(self, todo_id: str) -> UUID:

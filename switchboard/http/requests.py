@@ -22,7 +22,8 @@ LeaseSeconds = Annotated[int, Meta(ge=1, le=bounds.LEASE_SECONDS_MAX)]
 WaitSeconds = Annotated[float, Meta(ge=0, le=bounds.WAIT_SECONDS_MAX)]
 MaxAttempts = Annotated[int, Meta(ge=1, le=bounds.MAX_ATTEMPTS_MAX)]
 Queues = Annotated[list[Queue], Meta(min_length=1, max_length=bounds.QUEUES_PER_CALL_MAX)]
-EndpointName = Annotated[str, Meta(pattern=rf"^{bounds.ENDPOINT_NAME.pattern}$(?!\n)")]
+EndpointName = Annotated[str, Meta(pattern=f"^{bounds.ENDPOINT_NAME.pattern}$")]
+ENDPOINT_NAME_IN_WORDS = "1 to 63 of a-z, 0-9, `_` and `-`, the first a letter or a digit"
 IdempotencyKey = Annotated[
     str,
     Meta(
@@ -237,6 +238,11 @@ class VendBody(Strict, frozen=True, kw_only=True):
 
     name: EndpointName
     queues: Queues | None = None
+
+    def __post_init__(self) -> None:
+        """`$` in a pattern forgives a newline at the end; a name does not."""
+        if not bounds.ENDPOINT_NAME.fullmatch(self.name):
+            raise FieldError("name", f"Expected {ENDPOINT_NAME_IN_WORDS}")
 
 
 class RetryManyBody(Strict, frozen=True, kw_only=True):

@@ -7,7 +7,9 @@ Around the application stands one more layer, which undoes the claims of a reply
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -41,6 +43,10 @@ from switchboard.todo import Todo
 BODY_SECONDS_MAX: Final = 30.0
 BODY_OVERHEAD_BYTES: Final = 80 * 1024
 """What a body may hold beside its payload: every other field at its longest, escaped."""
+LARGE_BODY_BYTES: Final = 256 * 1024
+LARGE_BODIES_MAX: Final = 4
+"""Requests with more than `LARGE_BODY_BYTES` that are read and answered at a time: a bound on memory, not on small work."""
+LARGE_BODY_WAIT_SECONDS_MAX: Final = 10.0
 _CLAIMS: Final = "switchboard.claims"
 _JSON: Final = re.compile(r"application/(?:[\w.+-]+\+)?json")
 
@@ -56,6 +62,7 @@ class Shell:
         self._access = access
         self._undo = undo
         self._payload_bytes_max = payload_bytes_max
+        self._large_bodies = trio.CapacityLimiter(LARGE_BODIES_MAX)
         self._body_bytes_max = {
             "payload": payload_bytes_max + BODY_OVERHEAD_BYTES,
             "batch": max(batch_body_bytes_max, payload_bytes_max + BODY_OVERHEAD_BYTES),
@@ -90,7 +97,8 @@ class Shell:
     def _view(self, route: Route) -> Callable[..., Awaitable[Response]]:
         async def view(**path: str) -> Response:
             try:
-                reply = await route.handler(await self._call(route, path))
+                async with self._room_for_body():
+                    reply = await route.handler(await self._call(route, path))
             except QueueError as error:
                 return _problem(error)
             except (OutcomeUnknown, RerunWhole):  # from a transaction that did not go through the ledger
@@ -104,11 +112,36 @@ class Shell:
 
         return view
 
+    @asynccontextmanager
+    async def _room_for_body(self) -> AsyncIterator[None]:
+        """Lets only `LARGE_BODIES_MAX` requests with a large body, or one of unknown size, be in memory at a time."""
+        size = request.content_length
+        chunked = "Transfer-Encoding" in request.headers
+        if not chunked and (size or 0) <= LARGE_BODY_BYTES:
+            yield
+            return
+        borrower = object()
+        with trio.move_on_after(LARGE_BODY_WAIT_SECONDS_MAX) as patience:
+            await self._large_bodies.acquire_on_behalf_of(borrower)
+        if patience.cancelled_caught:
+            raise Unavailable(detail="Too many large bodies at once. Try again.")
+        try:
+            yield
+        finally:
+            self._large_bodies.release_on_behalf_of(borrower)
+
     async def _call(self, route: Route, path: dict[str, str]) -> Call[Any, Any]:
         caller = await self._caller(route)
         query = decode_query({name: request.args.getlist(name) for name in request.args}, route.query)
         body = NoBody() if route.body is None else await self._body(route)
-        return Call(path=path, body=body, query=query, caller=caller)
+        authorization = request.headers.get("Authorization")
+        return Call(
+            path=path,
+            body=body,
+            query=query,
+            caller=caller,
+            still_valid=partial(self._access.endpoint, authorization),
+        )
 
     async def _caller(self, route: Route) -> Endpoint | None:
         authorization = request.headers.get("Authorization")
@@ -127,7 +160,7 @@ class Shell:
         if not raw:
             if route.body_optional:
                 return kind()
-            raise Invalid(detail="The body is empty; send a JSON object.", status=400)
+            raise Invalid(detail="The body is empty; send a JSON object.", field="body", status=400)
         _check_content_type()
         return decode_body(raw, kind, payload_bytes_max=self._payload_bytes_max)
 
@@ -163,7 +196,7 @@ async def _read(bytes_max: int) -> bytes:
                 raise too_large
             chunks.append(chunk)
     if patience.cancelled_caught:
-        raise Invalid(detail=f"The body did not arrive within {BODY_SECONDS_MAX:.0f} seconds.", status=400)
+        raise Invalid(detail=f"The body did not arrive within {BODY_SECONDS_MAX:.0f} seconds.", field="body", status=400)
     return b"".join(chunks)
 
 

@@ -17,6 +17,7 @@ from switchboard.commands import Claim, Claimed, ClaimNext, ClaimOne, Outcome
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.errors import Conflict, NotFound, QueueError
+from switchboard.rounds import rounds_of
 from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.store.rows import Row, fetch, todos_by_ordinal
 from switchboard.todo import CLAIM_ANSWER_PAYLOAD_BYTES_MAX, Todo
@@ -105,13 +106,16 @@ def _refusal(command: ClaimOne, row: Row | None) -> QueueError:
 
 
 def _claim_next(session: Session, nexts: Sequence[tuple[int, ClaimNext]], turns: OverdueTurns) -> dict[int, Outcome]:
-    picks: list[_Pick] = []
-    for scope, members in _by_scope(session, nexts).items():
-        wanted = sum(command.limit for _, command in members)
-        picks += _deal(members, _lock(session, scope, wanted, turns))
     dealt: dict[int, list[Todo]] = {ordinal: [] for ordinal, _ in nexts}
-    for place, todo in sorted(_take(session, picks).items()):
-        dealt[picks[place].ordinal].append(todo)
+    scopes = list(_by_scope(session, nexts).items())
+    # Scopes of one endpoint overlap, and a lock hides no row from its own transaction: each takes before the next one looks.
+    for apart in rounds_of([scope.endpoint_id for scope, _ in scopes]):
+        picks: list[_Pick] = []
+        for scope, members in (scopes[place] for place in apart):
+            wanted = sum(command.limit for _, command in members)
+            picks += _deal(members, _lock(session, scope, wanted, turns))
+        for place, todo in sorted(_take(session, picks).items()):
+            dealt[picks[place].ordinal].append(todo)
     return {ordinal: Claimed(todos=tuple(todos)) for ordinal, todos in dealt.items()}
 
 

@@ -70,7 +70,7 @@ def hold(session: Session, commands: Sequence[Held], turns: OverdueTurns) -> lis
     Outcomes: `Moved`; `NotFound` for what the endpoint cannot see; `Conflict` with the state for the rest, `already` where
     this very lease token ended its attempt in this very way. A completion's `then` is claimed in the same transaction.
     """
-    places = [(command.endpoint_id, command.todo_id) for command in commands]
+    places = [_place_of(command) for command in commands]
     asked = sorted(set(places))
     locked = fetch(session, _LOCK, {"endpoint_ids": [place[0] for place in asked], "ids": [place[1] for place in asked]})
     states: dict[_Place, str] = {(row["endpoint_id"], row["id"]): row["state"] for row in locked}
@@ -88,12 +88,12 @@ def _round(
     outcomes: dict[int, Outcome] = {}
     for kind, verb in _VERBS.items():
         mine = [ordinal for ordinal in ordinals if type(commands[ordinal]) is kind]
-        if not mine:
-            continue
-        moved = todos_by_ordinal(fetch(session, verb.statement, _columns(verb, commands, mine)))
+        # Only what was locked is touched: the lock's statement is the one that knows what an endpoint may see.
+        visible = [ordinal for ordinal in mine if _place_of(commands[ordinal]) in states]
+        moved = todos_by_ordinal(fetch(session, verb.statement, _columns(verb, commands, visible))) if visible else {}
         for ordinal in mine:
             command = commands[ordinal]
-            place = (command.endpoint_id, command.todo_id)
+            place = _place_of(command)
             if ordinal in moved:
                 todo = moved[ordinal]
                 states[place] = todo.state
@@ -105,6 +105,10 @@ def _round(
             else:
                 outcomes[ordinal] = NotFound()
     return outcomes
+
+
+def _place_of(command: Held) -> _Place:
+    return command.endpoint_id, command.todo_id
 
 
 def _columns(verb: _Verb, commands: Sequence[Held], ordinals: Sequence[int]) -> dict[str, object]:

@@ -14,29 +14,29 @@ import attrs
 import psycopg
 
 from switchboard.database.border import Session
-from switchboard.database.failures import Blamed, first_line, translate
+from switchboard.database.failures import blames_what_it_did, first_line
 from switchboard.database.queries import load
-from switchboard.store.rows import Row, fetch, fetch_one
+from switchboard.store.rows import Row, fetch
 from switchboard.todo import Ring
 
 SWEEP_ROWS_MAX: Final = 500
 """Rows in one transaction of a sweep: enough to drain 200,000 in seconds, too few to hold anything up."""
 
-_REVOKED: Final = load("sweeps/revoked")
 _DRAINING: Final = load("sweeps/draining")
 _DRAINED: Final = load("sweeps/drained")
 
 
 @attrs.frozen(kw_only=True)
 class Sweep:
-    """A kind of sweep: the statement that moves a batch, and the one that names its rows."""
+    """A kind of sweep: the statement that locks a batch, and the one that moves what is locked."""
 
+    lock: bytes
     move: bytes
-    candidates: bytes
 
 
-REAP: Final = Sweep(move=load("sweeps/reap"), candidates=load("sweeps/reap_candidates"))
-REQUEUE: Final = Sweep(move=load("sweeps/requeue"), candidates=load("sweeps/requeue_candidates"))
+REAP: Final = Sweep(lock=load("sweeps/lock_lapsed"), move=load("sweeps/reap"))
+REQUEUE: Final = Sweep(lock=load("sweeps/lock_due"), move=load("sweeps/requeue"))
+_REVOKE: Final = Sweep(lock=load("sweeps/lock_left_open"), move=load("sweeps/revoke"))
 
 
 @attrs.frozen(kw_only=True)
@@ -56,33 +56,38 @@ class Swept:
 def sweep(session: Session, kind: Sweep, bad: Sequence[UUID]) -> Swept:
     """Moves one bounded batch. `bad` names rows that failed before in this sweep, and are stepped over.
 
-    When a row fails, the batch is undone to its savepoint and its rows are tried one by one: the bad one is reported, and
-    never stops the others (R10).
+    When a row fails, the batch is undone to its savepoint and its rows, which stay locked, are moved one by one: the bad
+    one is reported, and never stops the others (R10).
     """
-    values: dict[str, object] = {"bad": list(bad), "limit": SWEEP_ROWS_MAX, "only": None}
+    return _sweep(session, kind, bad, {})
+
+
+def _sweep(session: Session, kind: Sweep, bad: Sequence[UUID], scope: dict[str, object]) -> Swept:
+    locked = fetch(session, kind.lock, {"bad": list(bad), "limit": SWEEP_ROWS_MAX, **scope})
+    full = len(locked) >= SWEEP_ROWS_MAX
+    if not locked:
+        return Swept()
     try:
-        with session.transaction():
-            rows = fetch(session, kind.move, values)
+        return _swept(_move(session, kind, locked), failed=(), full=full)
     except psycopg.Error as exc:
-        if not isinstance(translate(exc), Blamed):
+        if not blames_what_it_did(exc):
             raise
-        return _one_by_one(session, kind, values)
-    return _swept(rows, failed=(), full=len(rows) >= SWEEP_ROWS_MAX)
-
-
-def _one_by_one(session: Session, kind: Sweep, values: dict[str, object]) -> Swept:
     moved: list[Row] = []
     failed: list[tuple[UUID, str]] = []
-    candidates = fetch(session, kind.candidates, values)
-    for candidate in candidates:
+    for row in locked:
         try:
-            with session.transaction():
-                moved += fetch(session, kind.move, values | {"only": candidate["id"]})
+            moved += _move(session, kind, [row])
         except psycopg.Error as exc:
-            if not isinstance(translate(exc), Blamed):
+            if not blames_what_it_did(exc):
                 raise
-            failed.append((candidate["id"], first_line(exc)))
-    return _swept(moved, failed=tuple(failed), full=len(candidates) >= SWEEP_ROWS_MAX)
+            failed.append((row["id"], first_line(exc)))
+    return _swept(moved, failed=tuple(failed), full=full)
+
+
+def _move(session: Session, kind: Sweep, locked: Sequence[Row]) -> list[Row]:
+    values = {"endpoint_ids": [row["endpoint_id"] for row in locked], "ids": [row["id"] for row in locked]}
+    with session.transaction():
+        return fetch(session, kind.move, values)
 
 
 def _swept(rows: Sequence[Row], *, failed: tuple[tuple[UUID, str], ...], full: bool) -> Swept:
@@ -96,10 +101,9 @@ def draining_endpoints(session: Session) -> list[UUID]:
     return [row["id"] for row in fetch(session, _DRAINING, {})]
 
 
-def sweep_revoked(session: Session, endpoint_id: UUID) -> int:
-    """Dead-letters one batch of a revoked endpoint's open todos; returns how many. At 0 its books may close (R17)."""
-    row = fetch_one(session, _REVOKED, {"endpoint_id": endpoint_id, "limit": SWEEP_ROWS_MAX})
-    moved = int(row["moved"]) if row is not None else 0
-    if moved == 0:
+def sweep_revoked(session: Session, endpoint_id: UUID, bad: Sequence[UUID]) -> Swept:
+    """Dead-letters one bounded batch of a revoked endpoint's open todos. After the last its books may close (R17)."""
+    swept = _sweep(session, _REVOKE, bad, {"endpoint_id": endpoint_id})
+    if not swept.full:
         session.execute(_DRAINED, {"endpoint_id": endpoint_id})
-    return moved
+    return swept

@@ -1,4 +1,4 @@
-"""An embedded server of the house's own making, and directories that its unprivileged user can reach."""
+"""Databases without a schema, directories that the server's unprivileged user can reach, and small houses to be killed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from switchboard.database.embedded import EmbeddedPostgres, start
-from switchboard.state_dir import prepare
-
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def with_our_modules() -> dict[str, str]:
+    """This process' environment, for a child that imports switchboard from wherever it is started."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
 @pytest.fixture
@@ -32,37 +34,16 @@ def open_tmp() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture(scope="module")
-def embedded_house_db() -> Iterator[EmbeddedPostgres]:
-    """One embedded server for all tests of a module."""
-    path = Path(tempfile.mkdtemp(prefix="sb-"))
-    path.chmod(0o755)
-    server = start(prepare(path / "state"))
-    yield server
-    server.stop(10)
-    shutil.rmtree(path)
-
-
-@pytest.fixture(scope="module")
-def server_conninfo(request: pytest.FixtureRequest) -> str:
-    """A superuser's way into the server under test: SWITCHBOARD_TEST_DATABASE_URL, else an embedded one."""
-    given = os.environ.get("SWITCHBOARD_TEST_DATABASE_URL")
-    if given:
-        return given
-    server: EmbeddedPostgres = request.getfixturevalue("embedded_house_db")
-    return server.conninfo
-
-
 @pytest.fixture
-def empty_database(server_conninfo: str) -> Iterator[Callable[[], str]]:
+def empty_database(postgres: str) -> Iterator[Callable[[], str]]:
     """Makes a database nobody has used and returns its connection string."""
     names: list[str] = []
-    with psycopg.connect(server_conninfo, autocommit=True) as connection:
+    with psycopg.connect(postgres, autocommit=True) as connection:
 
         def make() -> str:
             names.append(f"t_{uuid4().hex}")
             connection.execute(f"create database {names[-1]}")
-            return make_conninfo(server_conninfo, dbname=names[-1])
+            return make_conninfo(postgres, dbname=names[-1])
 
         yield make
         for name in names:
@@ -78,7 +59,7 @@ class House:
             [sys.executable, starter, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=with_our_modules(),
         )
 
     def said(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from switchboard.database.migrations import Connection, migrate
 from switchboard.errors import StartError
 
-from .conftest import ROOT
+from .conftest import with_our_modules
 
 MakeDatabase = Callable[[], str]
 
@@ -52,7 +52,7 @@ def write(directory: Path, files: dict[str, str]) -> None:
 def in_a_process(conninfo: str, directory: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(directory)],
-        env=os.environ | {"DSN": conninfo, "PYTHONPATH": str(ROOT)},
+        env=with_our_modules() | {"DSN": conninfo},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,7 +77,7 @@ def refusal(conninfo: str, directory: Path, **bounds: float) -> str:
         migrate(conninfo, directory=directory, **bounds)  # type: ignore[arg-type]  # floats alone are passed
     said = str(caught.value)
     assert "\n" not in said
-    assert str(conninfo_to_dict(conninfo)["password"]) not in said
+    assert str(conninfo_to_dict(conninfo).get("password", "no password")) not in said
     return said
 
 
@@ -97,7 +97,7 @@ def test_applies_what_is_missing_in_order(empty_database: MakeDatabase, director
 
 def test_c60_five_processes_at_once(empty_database: MakeDatabase, directory: Path) -> None:
     """C60: on an empty database one of five does the work, the others wait, and all of them come up."""
-    for _ in range(4):
+    for _ in range(3):
         conninfo = empty_database()
         processes = [in_a_process(conninfo, directory) for _ in range(5)]
         outcomes = [(*process.communicate(), process.returncode) for process in processes]

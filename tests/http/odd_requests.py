@@ -16,7 +16,7 @@ import h2.connection
 import trio
 
 # How long a thrower listens for an answer that may never come. Some odd requests are the beginning of a good one.
-LISTEN_SECONDS = 0.03
+LISTEN_SECONDS = 0.05
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -42,9 +42,10 @@ HEADERS = (
     b"access-control-request-headers: *", b"sec-websocket-key: x", b"content-length:", b"transfer-encoding:",
 )  # fmt: skip
 CHUNKS = (
-    b"5\r\nhello\r\n0\r\n\r\n", b"5\nhello\n0\n\n", b"-1\r\nx\r\n0\r\n\r\n", b"ffffffffffffffffff\r\n", b"5;ext=\xff\r\nhello\r\n0\r\n\r\n",
-    b"5\r\nhel", b"zz\r\nhello\r\n", b"0\r\n", b"0\r\nx: y\r\n\r\n", b"0\r\nbad trailer\r\n\r\n", b"5\r\nhelloX\r\n0\r\n\r\n",
-    b"00000000000000000005\r\nhello\r\n0\r\n\r\n", b"1\r\na\r\n" * 300 + b"0\r\n\r\n", b" 5\r\nhello\r\n0\r\n\r\n", b"\r\n\r\n", b"5" * 40_000,
+    b"5\r\nhello\r\n0\r\n\r\n", b"5\nhello\n0\n\n", b"-1\r\nx\r\n0\r\n\r\n", b"ffffffffffffffffff\r\n", b"5\r\nhel",
+    b"5;ext=\xff\r\nhello\r\n0\r\n\r\n", b"zz\r\nhello\r\n", b"0\r\n", b"0\r\nx: y\r\n\r\n", b"0\r\nbad trailer\r\n\r\n",
+    b"5\r\nhelloX\r\n0\r\n\r\n", b"00000000000000000005\r\nhello\r\n0\r\n\r\n", b"1\r\na\r\n" * 300 + b"0\r\n\r\n",
+    b" 5\r\nhello\r\n0\r\n\r\n", b"\r\n\r\n", b"5" * 40_000,
 )  # fmt: skip
 BODIES = (
     b"", b"hello", b"{}", b'{"queue":"a"}', b"\xff\xfe{\x00}\x00", b"[" * 5_000, b"\x1f\x8b\x08\x00junk", b"NaN", b"1" * 6_000,

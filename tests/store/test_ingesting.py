@@ -12,6 +12,7 @@ from switchboard.database.border import Session
 from switchboard.database.failures import translate
 from switchboard.endpoint import digest
 from switchboard.errors import BlamesOne, Conflict
+from switchboard.event import EventFilter
 from switchboard.ingestion import Delivery, body_key, key_prefix, native_key, payload_of
 from switchboard.store import adapters, endpoints, events, slots
 from switchboard.store.ingesting import OTHER_BYTES, ingest
@@ -190,15 +191,15 @@ def test_event_listing_filters(session: Session, endpoint: UUID) -> None:
     """The listing filters by endpoint, source and disposition, newest first, a page at a time."""
     run(session, *[command(b"%d" % number, endpoint, entry=f"{number}-0") for number in range(5)])
     run(session, command(b"9", endpoint, entry="9-0", quarantine="no"))
-    everything = events.list_events(session, events.EventFilter(endpoint_id=endpoint, limit=10))
+    everything = events.list_events(session, EventFilter(endpoint_id=endpoint, limit=10))
     assert [event.external_id for event in everything] == [f"redis:orders:{number}-0" for number in (9, 4, 3, 2, 1, 0)]
-    page = events.list_events(session, events.EventFilter(endpoint_id=endpoint, limit=2, before=everything[1].id))
+    page = events.list_events(session, EventFilter(endpoint_id=endpoint, limit=2, before=everything[1].id))
     assert [event.id for event in page] == [event.id for event in everything[2:4]]
-    (held,) = events.list_events(session, events.EventFilter(endpoint_id=endpoint, disposition="quarantined"))
+    (held,) = events.list_events(session, EventFilter(endpoint_id=endpoint, disposition="quarantined"))
     assert held.external_id == "redis:orders:9-0"
-    stored = events.list_events(session, events.EventFilter(endpoint_id=endpoint, disposition="stored", source="redis"))
+    stored = events.list_events(session, EventFilter(endpoint_id=endpoint, disposition="stored", source="redis"))
     assert len(stored) == 5
-    assert not events.list_events(session, events.EventFilter(endpoint_id=endpoint, source="github"))
+    assert not events.list_events(session, EventFilter(endpoint_id=endpoint, source="github"))
 
 
 def test_poison_blames_itself(session: Session, endpoint: UUID) -> None:

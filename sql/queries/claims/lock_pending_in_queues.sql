@@ -1,5 +1,6 @@
 -- Locks the oldest pending todos of several queues, at most `limit`, and steps over rows that another claimant holds. A look
--- at the heads of all says how many each queue owes, so that each probe locks only what it takes (R9, R12).
+-- at the heads of all says how many each queue owes, so that each probe locks only what it takes (R9, R12). Where queues come
+-- short of that, because somebody else is taking their heads at this moment, what is assigned to `owner` makes up for it.
 with heads as materialized (
     select h.queue, h.is_own
     from (
@@ -44,7 +45,7 @@ own_locked as materialized (
     from todos t
     where t.endpoint_id = %(endpoint_id)s and t.assignee = %(owner)s and t.assignee is not null and t.state = 'pending' and t.queue = any (%(queues)s)
     order by t.created_at, t.id
-    limit (select count(*) from heads h where h.is_own)
+    limit (select count(*) from heads) - (select count(*) from pool_locked)
     for update skip locked
 )
 select * from pool_locked

@@ -1,13 +1,18 @@
 -- pending, due or lapsed -> claimed, for rows that this transaction has locked: owner, a lease of its own and one more
 -- attempt each. A lapsed claim that is taken over ends in the history as expired. SPEC-0003 Atomic Claim.
 with asked as materialized (
-    select c.*, old.lease_token as old_token, old.owner as old_owner, old.attempt as old_attempt,
+    select c.*, old.ctid as place, old.lease_token as old_token, old.owner as old_owner, old.attempt as old_attempt,
         old.claimed_at as old_claimed_at
     from unnest(
         %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(ids)s::uuid[], %(owners)s::text[], %(tokens)s::uuid[],
         %(leases)s::integer[]
     ) as c (ordinal, endpoint_id, id, owner, token, lease_seconds)
-    join todos old on old.endpoint_id = c.endpoint_id and old.id = c.id
+    cross join lateral (
+        select t.ctid, t.lease_token, t.owner, t.attempt, t.claimed_at
+        from todos t
+        where t.endpoint_id = c.endpoint_id and t.id = c.id
+        limit 1
+    ) old
 ),
 taken as (
     update todos t
@@ -15,7 +20,7 @@ taken as (
         lease_expires_at = clock_timestamp() + make_interval(secs => c.lease_seconds),
         claimed_at = clock_timestamp(), updated_at = clock_timestamp(), attempt = t.attempt + 1, next_retry_at = null
     from asked c
-    where t.endpoint_id = c.endpoint_id and t.id = c.id
+    where t.ctid = c.place
         and (t.assignee is null or t.assignee = c.owner)
         and (
             t.state = 'pending'

@@ -16,7 +16,8 @@ asked as materialized (
         %(native_ids)b::boolean[], %(headers)b::text[], %(bodies)b::bytea[], %(hashes)b::bytea[], %(errors)b::text[]
     ) as c (ordinal, endpoint_id, origin, external_id, native_id, headers, body, body_sha256, error)
     cross join instant
-    where exists (select from endpoints e where e.id = c.endpoint_id and e.revoked_at is null)
+    -- a look-up by id; an `exists` may be planned as a scan of every endpoint that there is
+    where (select e.revoked_at is null from endpoints e where e.id = c.endpoint_id)
         and (%(disposition)s::text <> 'stored' or not c.native_id or not exists (
             select from events e
             where e.endpoint_id = c.endpoint_id and e.external_id = c.external_id and e.disposition <> 'stored' and e.native_id

@@ -1,12 +1,17 @@
 -- claimed -> pending, for the holder only, the attempt kept; at the cap it dead-letters, so that claim and release cannot
 -- loop for ever (R7).
 with asked as materialized (
-    select c.*, old.lease_token as old_token, old.owner as old_owner, old.attempt as old_attempt,
+    select c.*, old.ctid as place, old.lease_token as old_token, old.owner as old_owner, old.attempt as old_attempt,
         old.claimed_at as old_claimed_at
     from unnest(
         %(ordinals)s::integer[], %(endpoint_ids)s::uuid[], %(ids)s::uuid[], %(owners)s::text[], %(tokens)s::uuid[]
     ) as c (ordinal, endpoint_id, id, owner, token)
-    join todos old on old.endpoint_id = c.endpoint_id and old.id = c.id
+    cross join lateral (
+        select t.ctid, t.lease_token, t.owner, t.attempt, t.claimed_at
+        from todos t
+        where t.endpoint_id = c.endpoint_id and t.id = c.id
+        limit 1
+    ) old
 ),
 moved as (
     update todos t
@@ -17,7 +22,7 @@ moved as (
         completed_at = case when t.attempt >= t.max_attempts then clock_timestamp() end,
         lease_token = null, lease_seconds = null, lease_expires_at = null, updated_at = clock_timestamp()
     from asked c
-    where t.endpoint_id = c.endpoint_id and t.id = c.id and t.state = 'claimed'
+    where t.ctid = c.place and t.state = 'claimed'
         and (c.token is null or t.lease_token = c.token) and (c.owner is null or t.owner = c.owner)
     returning c.ordinal, c.old_token, c.old_owner, c.old_attempt, c.old_claimed_at, t.endpoint_id, t.id, t.queue, t.source, t.kind, t.title, t.state, t.payload_bytes, t.result_bytes, t.error, t.owner,
     t.assignee, t.attempt, t.max_attempts, t.idempotency_key, t.event_id, t.lease_token, t.lease_expires_at, t.next_retry_at,

@@ -1,14 +1,15 @@
--- claimed -> pending, or failed at the cap: every lapsed lease of every endpoint, a bounded batch at a time, stepping over
--- rows that somebody holds and over those that failed alone in this sweep (R10). SPEC-0003 Lease-Expiry Requeue and Reaper.
-with lapsed as materialized (
-    select t.endpoint_id, t.id, t.lease_token, t.owner, t.attempt, t.claimed_at
-    from todos t
-    where t.lease_expires_at is not null and t.lease_expires_at <= statement_timestamp()
-        and t.id <> all (%(bad)s::uuid[])
-        and (%(only)s::uuid is null or t.id = %(only)s)
-    order by t.lease_expires_at
-    limit %(limit)s
-    for update skip locked
+-- claimed -> pending, or failed at the cap, for lapsed leases that this transaction has locked; each attempt ends in the
+-- history as expired. SPEC-0003 Lease-Expiry Requeue and Reaper.
+with asked as materialized (
+    select old.ctid as place, old.lease_token as old_token, old.owner as old_owner, old.attempt as old_attempt,
+        old.claimed_at as old_claimed_at
+    from unnest(%(endpoint_ids)s::uuid[], %(ids)s::uuid[]) as c (endpoint_id, id)
+    cross join lateral (
+        select t.ctid, t.lease_token, t.owner, t.attempt, t.claimed_at
+        from todos t
+        where t.endpoint_id = c.endpoint_id and t.id = c.id
+        limit 1
+    ) old
 ),
 moved as (
     update todos t
@@ -18,10 +19,10 @@ moved as (
         claimed_at = case when t.attempt >= t.max_attempts then t.claimed_at end,
         completed_at = case when t.attempt >= t.max_attempts then clock_timestamp() end,
         lease_token = null, lease_seconds = null, lease_expires_at = null, updated_at = clock_timestamp()
-    from lapsed l
-    where t.endpoint_id = l.endpoint_id and t.id = l.id
-        and t.state = 'claimed' and t.lease_expires_at <= statement_timestamp()
-    returning l.lease_token as old_token, l.owner as old_owner, l.attempt as old_attempt, l.claimed_at as old_claimed_at,
+    from asked a
+    where t.ctid = a.place and t.state = 'claimed'
+        and (t.lease_expires_at <= statement_timestamp()) is true -- not a way to look for rows
+    returning a.old_token, a.old_owner, a.old_attempt, a.old_claimed_at,
         t.endpoint_id, t.id, t.queue, t.kind, t.source, t.assignee, t.state
 ),
 ended as (

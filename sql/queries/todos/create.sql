@@ -12,7 +12,8 @@ asked as materialized (
         ordinal, endpoint_id, queue, source, kind, title, payload, assignee, max_attempts, idempotency_key, event_id, given_id
     )
     cross join instant
-    where exists (select from endpoints e where e.id = c.endpoint_id and e.revoked_at is null)
+    -- a look-up by id; an `exists` may be planned as a scan of every endpoint that there is
+    where (select e.revoked_at is null from endpoints e where e.id = c.endpoint_id)
 )
 insert into todos (
     endpoint_id, id, queue, source, kind, title, payload, payload_bytes, assignee, max_attempts, idempotency_key,

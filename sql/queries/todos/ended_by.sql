@@ -1,4 +1,9 @@
 -- How the attempt under each of these lease tokens ended, for a caller who repeats a finish whose answer was lost (R32).
-select a.endpoint_id, a.todo_id, a.lease_token, a.outcome
+select ended.*
 from unnest(%(endpoint_ids)s::uuid[], %(ids)s::uuid[], %(tokens)s::uuid[]) as c (endpoint_id, id, token)
-join attempts a on a.endpoint_id = c.endpoint_id and a.todo_id = c.id and a.lease_token = c.token
+cross join lateral (
+    select a.endpoint_id, a.todo_id, a.lease_token, a.outcome
+    from attempts a
+    where a.endpoint_id = c.endpoint_id and a.todo_id = c.id and a.lease_token = c.token
+    limit 1
+) ended

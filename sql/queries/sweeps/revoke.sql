@@ -1,0 +1,31 @@
+-- Any open state -> dead-lettered, with the reason, for a revoked endpoint's todos that this transaction has locked; a claim
+-- under way ends in the history as revoked (R17).
+with asked as materialized (
+    select old.ctid as place, old.lease_token as old_token, old.owner as old_owner, old.attempt as old_attempt,
+        old.claimed_at as old_claimed_at
+    from unnest(%(endpoint_ids)s::uuid[], %(ids)s::uuid[]) as c (endpoint_id, id)
+    cross join lateral (
+        select t.ctid, t.lease_token, t.owner, t.attempt, t.claimed_at
+        from todos t
+        where t.endpoint_id = c.endpoint_id and t.id = c.id
+        limit 1
+    ) old
+),
+moved as (
+    update todos t
+    set state = 'failed', error = 'endpoint revoked', next_retry_at = null,
+        lease_token = null, lease_seconds = null, lease_expires_at = null,
+        completed_at = clock_timestamp(), updated_at = clock_timestamp()
+    from asked a
+    where t.ctid = a.place and t.state <> 'done' and (t.state <> 'failed' or t.next_retry_at is not null)
+    returning a.old_token, a.old_owner, a.old_attempt, a.old_claimed_at,
+        t.endpoint_id, t.id, t.queue, t.kind, t.source, t.assignee, t.state
+),
+ended as (
+    insert into attempts (endpoint_id, todo_id, lease_token, attempt, owner, claimed_at, ended_at, outcome, error)
+    select m.endpoint_id, m.id, m.old_token, m.old_attempt, m.old_owner, m.old_claimed_at, clock_timestamp(), 'revoked',
+        'endpoint revoked'
+    from moved m
+    where m.old_token is not null
+)
+select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, t.state from moved t
