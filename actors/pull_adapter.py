@@ -36,7 +36,8 @@ STORES_IN_FLIGHT_MAX: Final = 2
 RECOVER_SECONDS: Final = 10.0
 """How often a running adapter looks again for what was handed out and never acknowledged, its own and of the gone."""
 POLL_SECONDS: Final = 2.0
-LAG_SECONDS: Final = 5.0
+LAG_SECONDS: Final = 1.0
+QUIET_LAG_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 1.0
 BLAMED_MESSAGES_MAX: Final = 10_000
 NAMED_IN_LOG_MAX: Final = 5
@@ -181,8 +182,8 @@ class _Consumption:
 
     async def _look_at_lag(self) -> None:
         if trio.current_time() >= self.lag_at:
-            self.lag_at = trio.current_time() + LAG_SECONDS
-            self.adapter.tally.lag = await self.source.lag()
+            lag = self.adapter.tally.lag = await self.source.lag()
+            self.lag_at = trio.current_time() + (LAG_SECONDS if lag else QUIET_LAG_SECONDS)
 
     async def _store(self, storing: _Storing) -> None:
         """Stores a batch as one transaction, where the ledger's bounds allow, and sorts the outcomes."""

@@ -55,6 +55,9 @@ create table forgotten_entries (
     sequence numeric(20, 0) not null check (sequence between 0 and 18446744073709551615)
 );
 
+-- Adapters look their endpoints up by name once a second, the revoked ones too (R18).
+create index endpoints_every_name on endpoints (name);
+
 -- A released event becomes a todo of the queue it was meant for.
 alter table events
     add column adapter text collate "C" check (char_length(adapter) between 1 and 63),
