@@ -39,7 +39,6 @@ from switchboard.cli import run_operator_command
 from switchboard.cli.arguments import OPERATOR_COMMANDS, parse
 from switchboard.commands import Outcome
 from switchboard.config import Config
-from switchboard.config_adapters import AdapterConfig
 from switchboard.database import house_lock, opening
 from switchboard.database.border import Bounds, Database
 from switchboard.database.opening import EmbeddedServer
@@ -58,10 +57,8 @@ from switchboard.http.operator_todos import OperatorTodos
 from switchboard.http.shell import Shell
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
-from switchboard.pull.redis_list import ListSettings, list_source
-from switchboard.pull.redis_pubsub import ChannelSettings, pubsub_source
-from switchboard.pull.redis_stream import StreamSettings, stream_source
-from switchboard.pull.source import OpenSource
+from switchboard.pull.consumption import PullSettings
+from switchboard.redis_source import redis_source
 from switchboard.signals import closing_on_signals
 from switchboard.slot import Slots
 from switchboard.store import adapters, claiming, creating, endpoints, health, holding, ingesting, slots, sweeping
@@ -271,13 +268,15 @@ def _adapter_actors(
     ]
     for adapter in settings.adapters:
         pull = PullAdapter(
-            name=adapter.name,
-            queue=adapter.todo_queue,
-            source=REDIS,
-            max_attempts=settings.queue.max_attempts,
-            open_source=_source_of(adapter, database),
-            tally=tallies[adapter.name],
-            submit=ledger.submit,
+            settings=PullSettings(
+                name=adapter.name,
+                queue=adapter.todo_queue,
+                source=REDIS,
+                max_attempts=settings.queue.max_attempts,
+                submit=ledger.submit,
+                tally=tallies[adapter.name],
+            ),
+            open_source=redis_source(adapter, group_start=partial(_group_start, database, adapter.remembered_name)),
             permission=flags.permission,
             until_changed=flags.until_changed,
             slots=keeper.slots,
@@ -287,27 +286,8 @@ def _adapter_actors(
     return actors
 
 
-def _source_of(adapter: AdapterConfig, database: Database) -> OpenSource:
-    """The way to one adapter's broker."""
-    name, place, prefix, source = adapter.name, adapter.place, adapter.prefix, adapter.source_name
-    if adapter.transport == "pubsub":
-        return pubsub_source(ChannelSettings(adapter=name, place=place, channel=source, key_prefix=prefix))
-    if adapter.transport == "list":
-        return list_source(ListSettings(adapter=name, place=place, name=source, consumer=adapter.consumer, key_prefix=prefix))
-    remembered = source if adapter.namespace is None else f"{adapter.namespace}/{source}"
-    return stream_source(
-        StreamSettings(
-            adapter=name,
-            place=place,
-            stream=source,
-            group=adapter.group,
-            consumer=adapter.consumer,
-            body_field=adapter.body_field,
-            key_prefix=prefix,
-            claim_idle_seconds=adapter.claim_idle_seconds,
-            group_start=lambda: database.transact(partial(adapters.highest_forgotten, stream=remembered)),
-        )
-    )
+async def _group_start(database: Database, stream: str) -> str:
+    return await database.transact(partial(adapters.highest_forgotten, stream=stream))
 
 
 @attrs.frozen

@@ -4,9 +4,10 @@ Callers put commands into a lane and wait for their own outcomes; a lane's worke
 transaction in one thread, and answer each caller after the commit, never before. While one batch is with Postgres the next
 one gathers: no timers, so a lone caller pays nothing.
 
-Lanes are split by kind, so that a heartbeat never waits behind a claim; each has a few workers, so that one lock does not
-stop it. A batch is taken apart, and its commands run one by one, only for errors that blame one command; a deadlock or a
-serialisation failure reruns it whole, once; anything else is 503 to all of it. One deadline covers all that.
+Lanes are split by kind, so that a heartbeat never waits behind a claim, nor a create behind what a broker sends; each has
+a few workers, so that one lock does not stop it. A batch is taken apart, and its commands run one by one, only for errors
+that blame one command; a deadlock or a serialisation failure reruns it whole, once; anything else is 503 to all of it. One
+deadline covers all that.
 """
 
 from __future__ import annotations

@@ -58,6 +58,11 @@ class AdapterConfig:
         """What every idempotency key of this adapter begins with."""
         return key_prefix(self.source_name, self.namespace)
 
+    @property
+    def remembered_name(self) -> str:
+        """What the house remembers the stream by, where it forgets entries: with its namespace, as the keys have it (R3)."""
+        return self.prefix.removeprefix("redis:")
+
 
 Labelled = Sequence[tuple[str, AdapterConfig]]
 

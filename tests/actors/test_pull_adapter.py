@@ -13,10 +13,11 @@ import trio
 import trio.testing
 
 from actors.adapter_flags import AdapterFlags
-from actors.pull_adapter import STORES_MAX, PullAdapter
+from actors.pull_adapter import PullAdapter
 from switchboard.adapter import Facts, Permission, Report, Target
 from switchboard.commands import Command, Ingest, Ingested, IngestedFor, Outcome
 from switchboard.errors import BrokerError, Unavailable, Unstorable
+from switchboard.pull.consumption import STORES_MAX, PullSettings
 from switchboard.pull.source import Batch, Received, Source
 from switchboard.slot import Slots
 from switchboard.tally import Tally
@@ -102,15 +103,12 @@ async def forever(name: str, permission: Permission) -> Permission:
 
 def adapter(broker: FakeBroker, ledger: FakeLedger, **more: Any) -> PullAdapter:
     granted = Permission(state="running", endpoint_ids=(ENDPOINT,))
+    tally = more.pop("tally", None) or Tally(name="orders")
+    settings = PullSettings(name="orders", queue="work", source="redis", max_attempts=5, submit=ledger.submit, tally=tally)
     return PullAdapter(
         **{
-            "name": "orders",
-            "queue": "work",
-            "source": "redis",
-            "max_attempts": 5,
+            "settings": settings,
             "open_source": broker.open,
-            "tally": Tally(name="orders"),
-            "submit": ledger.submit,
             "permission": lambda _name: granted,
             "until_changed": forever,
             "slots": lambda: SLOTS,
@@ -134,7 +132,7 @@ async def test_a_message_is_normalised_stored_and_then_acknowledged(
     delivery = ledger.asked[0][0].delivery
     assert (delivery.family, delivery.trust_mode, delivery.verified) == ("queue", "queue", False)
     assert (delivery.verify_detail, delivery.adapter, delivery.queue) == ("fake: bot", "orders", "work")
-    assert (pull.tally.state, pull.tally.stored) == ("running", 3)
+    assert (pull.settings.tally.state, pull.settings.tally.stored) == ("running", 3)
     nursery.cancel_scope.cancel()
 
 
@@ -149,7 +147,11 @@ async def test_an_outage_acknowledges_what_was_stored_and_ends_the_run(autojump_
     assert broker.acknowledged == [b"1"]
     assert list(broker.unacknowledged_ones) == [b"2"]
     assert (broker.opened, broker.closed) == (1, 1)
-    assert (pull.tally.state, pull.tally.consecutive_failures, pull.tally.quarantined) == ("backing_off", 1, 0)
+    assert (pull.settings.tally.state, pull.settings.tally.consecutive_failures, pull.settings.tally.quarantined) == (
+        "backing_off",
+        1,
+        0,
+    )
 
 
 async def test_r23_only_blame_counts_and_ten_times_is_enough(
@@ -173,7 +175,7 @@ async def test_r23_only_blame_counts_and_ten_times_is_enough(
     tries = [command for batch in ledger.asked for command in batch if command.delivery.body == b"bad"]
     assert len(tries) == STORES_MAX + 1
     assert [command.quarantine for command in tries] == [None] * STORES_MAX + ["no such thing"]
-    assert pull.tally.quarantined == 1
+    assert pull.settings.tally.quarantined == 1
     nursery.cancel_scope.cancel()
 
 
@@ -183,8 +185,8 @@ async def test_a_broker_error_ends_the_run_and_is_told(autojump_clock: trio.test
     pull = adapter(broker, FakeLedger(stored))
     with pytest.RaisesGroup(BrokerError, flatten_subgroups=True):
         await pull.run()
-    assert pull.tally.last_error == "BrokerError: XREADGROUP orders: gone"
-    assert pull.tally.broken
+    assert pull.settings.tally.last_error == "BrokerError: XREADGROUP orders: gone"
+    assert pull.settings.tally.broken
 
 
 async def test_r21_a_flip_and_a_silent_database_end_a_blocked_read(
