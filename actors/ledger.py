@@ -85,9 +85,10 @@ class _Lane:
         self.waiting: FairQueue[_Entry] = FairQueue()
         self.parked = trio.lowlevel.ParkingLot()
 
-    def put(self, entry: _Entry) -> None:
-        self.waiting.put(_fairness_key(entry.command), _weight(entry.command), entry)
-        self.parked.unpark()
+    def put(self, *entries: _Entry) -> None:
+        for entry in entries:
+            self.waiting.put(_fairness_key(entry.command), _weight(entry.command), entry)
+        self.parked.unpark(count=len(entries))
 
 
 def _weight(command: Command) -> int:
@@ -140,8 +141,7 @@ class Ledger:
         if len(lane.waiting) + len(commands) > WAITING_COMMANDS_MAX:
             raise Unavailable(detail="Too many requests are waiting for the database. Try again.")
         answer = _Answer(outcomes=[None] * len(commands), missing=len(commands))
-        for place, command in enumerate(commands):
-            lane.put(_Entry(command, answer, place))
+        lane.put(*[_Entry(command, answer, place) for place, command in enumerate(commands)])
         gone = True
         try:
             with trio.move_on_after(ANSWER_SECONDS_MAX):
