@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, cast
 
 import attrs
+import h11
 import structlog
 import trio
 from hypercorn.config import Config
@@ -192,6 +193,9 @@ class _HypercornStream:
 
     def is_open(self) -> bool:
         return not self.stream.closed
+
+    def is_read(self) -> bool:
+        return self.stream.send.__self__.connection.their_state is not h11.SEND_BODY
 
     async def drained(self) -> None:
         # Hypercorn's own back-pressure lets go when the client's window is empty, and then keeps all that is sent.

@@ -140,6 +140,8 @@ create table attempts (
     ended_at timestamptz not null,
     outcome text collate "C" not null check (outcome in ('completed', 'failed', 'released', 'expired', 'revoked')),
     error text,
+    -- false where an operator ended it over the holder's head: the holder's own finish is then no repetition (R32)
+    by_holder boolean not null default true,
     primary key (endpoint_id, todo_id, lease_token)
 );
 

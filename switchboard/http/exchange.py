@@ -45,6 +45,9 @@ class ServerStream(Protocol):
     def is_open(self) -> bool:
         """False once the client gave the request up, or its connection failed."""
 
+    def is_read(self) -> bool:
+        """True once the request's body is here whole. An HTTP/1.1 connection that is answered before cannot be used again."""
+
     async def drained(self) -> None:
         """Wait until the body sent so far has left the buffer."""
 
@@ -152,7 +155,9 @@ class Exchange:
             headers = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", [])]
             declared = dict(headers).get(b"content-length", b"")
             self._length = int(declared) if declared.isdigit() else None
-            if self.closing.is_set() and not self.http2:
+            # An answer that is faster than the body ends the connection (a 401 or 503 needs no body to know). A client
+            # that is not told sends its next request into a socket that nobody reads, and hears nothing.
+            if not self.http2 and (self.closing.is_set() or not self.server.is_read()):
                 headers = [header for header in headers if header[0] != b"connection"] + [(b"connection", b"close")]
             return {**message, "headers": headers}, False
         last = False

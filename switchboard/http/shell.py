@@ -97,8 +97,8 @@ class Shell:
     def _view(self, route: Route) -> Callable[..., Awaitable[Response]]:
         async def view(**path: str) -> Response:
             try:
-                async with self._room_for_body():
-                    reply = await route.handler(await self._call(route, path))
+                async with self._room_for_body() as leave_if_small:
+                    reply = await route.handler(await self._call(route, path, leave_if_small))
             except QueueError as error:
                 return _problem(error)
             except (OutcomeUnknown, RerunWhole):  # from a transaction that did not go through the ledger
@@ -113,27 +113,38 @@ class Shell:
         return view
 
     @asynccontextmanager
-    async def _room_for_body(self) -> AsyncIterator[None]:
-        """Lets only `LARGE_BODIES_MAX` requests with a large body, or one of unknown size, be in memory at a time."""
+    async def _room_for_body(self) -> AsyncIterator[Callable[[int], None]]:
+        """Lets only `LARGE_BODIES_MAX` requests with a large body, or one of unknown size, be in memory at a time.
+
+        What it gives is to be told the size once the body is here: a small one takes no room any longer, however long its
+        handler may wait.
+        """
         size = request.content_length
         chunked = "Transfer-Encoding" in request.headers
         if not chunked and (size or 0) <= LARGE_BODY_BYTES:
-            yield
+            yield lambda _size: None
             return
-        borrower = object()
+        borrower: object | None = object()
         with trio.move_on_after(LARGE_BODY_WAIT_SECONDS_MAX) as patience:
             await self._large_bodies.acquire_on_behalf_of(borrower)
         if patience.cancelled_caught:
             raise Unavailable(detail="Too many large bodies at once. Try again.")
-        try:
-            yield
-        finally:
-            self._large_bodies.release_on_behalf_of(borrower)
 
-    async def _call(self, route: Route, path: dict[str, str]) -> Call[Any, Any]:
+        def leave_if_small(size: int) -> None:
+            nonlocal borrower
+            if borrower is not None and size <= LARGE_BODY_BYTES:
+                self._large_bodies.release_on_behalf_of(borrower)
+                borrower = None
+
+        try:
+            yield leave_if_small
+        finally:
+            leave_if_small(0)
+
+    async def _call(self, route: Route, path: dict[str, str], leave_if_small: Callable[[int], None]) -> Call[Any, Any]:
         caller = await self._caller(route)
         query = decode_query({name: request.args.getlist(name) for name in request.args}, route.query)
-        body = NoBody() if route.body is None else await self._body(route)
+        body = NoBody() if route.body is None else await self._body(route, leave_if_small)
         authorization = request.headers.get("Authorization")
         return Call(
             path=path,
@@ -151,12 +162,13 @@ class Shell:
             self._access.operator(authorization)
         return None
 
-    async def _body(self, route: Route) -> Any:
+    async def _body(self, route: Route, leave_if_small: Callable[[int], None]) -> Any:
         kind = route.body
         if kind is None:
             raise RuntimeError("a route without a body was asked for one")
         _check_encoding()
         raw = await _read(self._body_bytes_max[route.size])
+        leave_if_small(len(raw))
         if not raw:
             if route.body_optional:
                 return kind()

@@ -24,14 +24,14 @@ moved as (
     from asked c
     where t.ctid = c.place and t.state = 'claimed'
         and (c.token is null or t.lease_token = c.token) and (c.owner is null or t.owner = c.owner)
-    returning c.ordinal, c.old_token, c.old_owner, c.old_attempt, c.old_claimed_at, t.endpoint_id, t.id, t.queue, t.source, t.kind, t.title, t.state, t.payload_bytes, t.result_bytes, t.error, t.owner,
+    returning (c.token is not null or c.owner is not null) as by_holder, c.ordinal, c.old_token, c.old_owner, c.old_attempt, c.old_claimed_at, t.endpoint_id, t.id, t.queue, t.source, t.kind, t.title, t.state, t.payload_bytes, t.result_bytes, t.error, t.owner,
     t.assignee, t.attempt, t.max_attempts, t.idempotency_key, t.event_id, t.lease_token, t.lease_expires_at, t.next_retry_at,
     t.created_at, t.updated_at, t.claimed_at, t.completed_at
 ),
 ended as (
-    insert into attempts (endpoint_id, todo_id, lease_token, attempt, owner, claimed_at, ended_at, outcome, error)
+    insert into attempts (endpoint_id, todo_id, lease_token, attempt, owner, claimed_at, ended_at, outcome, error, by_holder)
     select m.endpoint_id, m.id, m.old_token, m.old_attempt, m.old_owner, m.old_claimed_at, clock_timestamp(), 'released',
-        null
+        null, m.by_holder
     from moved m
 )
 select t.ordinal, t.endpoint_id, t.id, t.queue, t.source, t.kind, t.title, t.state, t.payload_bytes, t.result_bytes, t.error, t.owner,
