@@ -35,6 +35,7 @@ STORES_IN_FLIGHT_MAX: Final = 2
 """As many as the ledger has workers for them. Todos of two such batches may be in either order."""
 RECOVER_SECONDS: Final = 10.0
 """How often a running adapter looks again for what was handed out and never acknowledged, its own and of the gone."""
+FIRST_POLL_SECONDS: Final = 0.05
 POLL_SECONDS: Final = 2.0
 LAG_SECONDS: Final = 1.0
 QUIET_LAG_SECONDS: Final = 5.0
@@ -88,7 +89,6 @@ class Consumption:
                 if trio.current_time() >= self.recover_at:
                     await self._finish(storing, left_max=0)
                     await self._recover()
-                    self._healthy()
                 batch = await self.source.fresh(wait_seconds=0 if storing else self._patience())
                 self._healthy()
                 await self._finish(storing, left_max=STORES_IN_FLIGHT_MAX - 1 if batch else 0)
@@ -98,7 +98,12 @@ class Consumption:
                 await self._look_at_lag()
 
     def _patience(self) -> float:
-        """How long to wait for something new: no longer than until the next look at what was left behind."""
+        """How long to wait for something new: no longer than until the next look at what was left behind.
+
+        The first wait is a short one: only a read that came back says that this broker lets us read.
+        """
+        if self.settings.tally.state != "running":
+            return FIRST_POLL_SECONDS
         return max(0.01, min(POLL_SECONDS, self.recover_at - trio.current_time()))
 
     def _healthy(self) -> None:
