@@ -23,16 +23,20 @@ from uuid import UUID
 import attrs
 import trio
 
+from actors.adapter_flags import AdapterFlags, Flags
 from actors.doorbell import Doorbell
 from actors.front_door import front_door
 from actors.ledger import LaneName, Ledger, RunBatch
 from actors.postgres_keeper import postgres_keeper
+from actors.pull_adapter import PullAdapter
 from actors.pulse import Pulse
 from actors.reaper import reaper
 from actors.retry_scheduler import retry_scheduler
-from switchboard import VERSION, config, log, state_dir
+from actors.slot_keeper import SlotKeeper
+from switchboard import VERSION, config, demo, log, slot_holder, state_dir
+from switchboard.adapter import Facts, Report
 from switchboard.cli import run_operator_command
-from switchboard.cli.arguments import parse
+from switchboard.cli.arguments import OPERATOR_COMMANDS, parse
 from switchboard.commands import Outcome
 from switchboard.config import Config
 from switchboard.database import house_lock, opening
@@ -46,16 +50,22 @@ from switchboard.http.agent_claims import AgentClaims
 from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.exchange import Application
 from switchboard.http.machine import Machine, json_bytes
+from switchboard.http.operator_adapters import OperatorAdapters
 from switchboard.http.operator_endpoints import OperatorEndpoints
+from switchboard.http.operator_events import OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
 from switchboard.http.shell import Shell
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
+from switchboard.pull.consumption import PullSettings
+from switchboard.redis_source import redis_source
 from switchboard.signals import closing_on_signals
-from switchboard.store import claiming, creating, endpoints, health, holding, sweeping
+from switchboard.slot import Slots
+from switchboard.store import adapters, claiming, creating, endpoints, health, holding, ingesting, slots, sweeping
 from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.supervisor import Actor, ActorHealth, supervise
 from switchboard.sweeper import sweep_until_done
+from switchboard.tally import Tally
 from switchboard.todo import Ring
 from switchboard.waiting_room import WaitingRoom
 
@@ -64,6 +74,8 @@ DRAIN_SHARE = 0.6
 STOP_SHARE = 0.25
 REVOKE_SWEEP_SECONDS_MAX = 5.0
 """How long a revoke's answer waits for its sweep; the reaper goes on with whatever is left then (R17)."""
+BROKER_RETRY_SECONDS_MAX = 30.0
+REDIS = "redis"  # the `source` of every event and todo that comes from one
 DONE, CANNOT_START, BAD_CONFIGURATION = 0, 1, 2
 
 
@@ -72,9 +84,14 @@ def main(argv: Sequence[str]) -> int:
     args = parse(argv)
     if args.command == "version":
         return _say(f"switchboard {VERSION}")
-    if args.command in ("endpoint", "todo"):
+    if args.command in OPERATOR_COMMANDS:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a command knows how to be interrupted
         return run_operator_command(args, os.environ)
+    if args.command == "demo":
+        try:
+            return demo.run(Path(__file__))
+        except StartError as refusal:
+            return _complain(str(refusal), CANNOT_START)
     try:
         settings = config.load(args.config, os.environ)
     except ConfigError as wrong:
@@ -160,7 +177,8 @@ async def _keep_house(
     ledger = Ledger(run_batch=_batches(database, OverdueTurns()), ring=doorbell.ring)
     pulse = Pulse(partial(database.transact, health.look, capacity="vital"))
     actors_health: dict[str, ActorHealth] = {}
-    application = _application(settings, token, database, ledger, doorbell, room, pulse, actors_health)
+    tallies = {adapter.name: Tally(name=adapter.name) for adapter in settings.adapters}
+    application = _application(settings, token, database, ledger, doorbell, room, pulse, actors_health, tallies)
 
     actors = [
         Actor(name="pulse", run=pulse.run),
@@ -195,17 +213,81 @@ async def _keep_house(
     if embedded is not None:
         actors.insert(0, Actor(name="postgres", run=postgres_keeper(running=embedded.running, restart=embedded.restart)))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_close_room, closing, room)
-        await supervise(
-            actors,
-            closing=closing,
-            drain_seconds=grace_seconds * DRAIN_SHARE,
-            health=actors_health,
-            task_status=_Open(closing, partial(_greet, listening, directory, embedded is not None, config_file)),
-        )
+    with slot_holder.hold(directory) as holder:
+        if settings.adapters:
+            # Before the front door, so that whoever is told that the house is open can see them.
+            actors[-1:-1] = _adapter_actors(settings, database, ledger, tallies, holder)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_close_room, closing, room)
+            await supervise(
+                actors,
+                closing=closing,
+                drain_seconds=grace_seconds * DRAIN_SHARE,
+                health=actors_health,
+                task_status=_Open(closing, partial(_greet, listening, directory, embedded is not None, config_file)),
+            )
     state_dir.forget_address(directory)
     database.close()
+
+
+def _adapter_actors(
+    settings: Config, database: Database, ledger: Ledger, tallies: Mapping[str, Tally], holder: UUID
+) -> list[Actor]:
+    """The pull adapters, one actor each, and the two that tell them what they may do."""
+    facts = [
+        Facts(
+            name=adapter.name,
+            transport=adapter.transport,
+            endpoints=adapter.endpoints,
+            queue=adapter.todo_queue,
+            enabled=adapter.enabled,
+        )
+        for adapter in settings.adapters
+    ]
+    names = [fact.name for fact in facts]
+    targets = sorted({endpoint for fact in facts for endpoint in fact.endpoints})
+
+    async def report_and_read(reports: Sequence[Report]) -> Flags:
+        work = partial(adapters.report_and_read, reports=reports, names=names, endpoints=targets)
+        return await database.transact(work, capacity="vital")
+
+    async def beat() -> Slots:
+        return await database.transact(partial(slots.beat, holder=holder), capacity="vital")
+
+    keeper = SlotKeeper(beat)
+    flags = AdapterFlags(
+        adapters=facts,
+        register=lambda: database.transact(partial(adapters.register, facts=facts)),
+        report_and_read=report_and_read,
+        reports={name: tally.take for name, tally in tallies.items()},
+        taken_back=lambda report: tallies[report.name].give_back(report),
+    )
+    actors = [
+        Actor(name="slot_keeper", run=keeper.run, essential=False),
+        Actor(name="adapter_flags", run=flags.run, essential=False),
+    ]
+    for adapter in settings.adapters:
+        pull = PullAdapter(
+            settings=PullSettings(
+                name=adapter.name,
+                queue=adapter.todo_queue,
+                source=REDIS,
+                max_attempts=settings.queue.max_attempts,
+                submit=ledger.submit,
+                tally=tallies[adapter.name],
+            ),
+            open_source=redis_source(adapter, group_start=partial(_group_start, database, adapter.remembered_name)),
+            permission=flags.permission,
+            until_changed=flags.until_changed,
+            slots=keeper.slots,
+        )
+        name = f"adapter:{adapter.name}"
+        actors.append(Actor(name=name, run=pull.run, retry_max_seconds=BROKER_RETRY_SECONDS_MAX, essential=False))
+    return actors
+
+
+async def _group_start(database: Database, stream: str) -> str:
+    return await database.transact(partial(adapters.highest_forgotten, stream=stream))
 
 
 @attrs.frozen
@@ -230,6 +312,7 @@ def _application(
     room: WaitingRoom,
     pulse: Pulse,
     actors_health: Mapping[str, ActorHealth],
+    tallies: Mapping[str, Tally],
 ) -> Application:
     """Every handler with what it needs, bound to its route."""
     defaults = Defaults(
@@ -258,10 +341,13 @@ def _application(
 
     tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(_drain, database))
     any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
-    machine = Machine(database=pulse.beat, actors=actors_health)
+    pulled = OperatorAdapters(transact=transact, names=list(tallies))
+    events = OperatorEvents(transact=transact, ring=ring, max_attempts=settings.queue.max_attempts)
+    machine = Machine(database=pulse.beat, actors=actors_health, adapters=tallies)
     table = [
         *routes.agent_routes(todos, claims),
         *routes.operator_routes(tenants, any_todos),
+        *routes.ingestion_routes(pulled, events),
         *routes.machine_routes(machine),
     ]
     machine.openapi = json_bytes(openapi.describe(table))
@@ -274,6 +360,8 @@ def _batches(database: Database, turns: OverdueTurns) -> RunBatch:
     async def run_batch(lane: LaneName, commands: Sequence[Any], /) -> list[Outcome]:
         if lane == "creates":
             return await database.transact(partial(creating.create, commands=commands))
+        if lane == "ingests":
+            return await database.transact(partial(ingesting.ingest, commands=commands))
         if lane == "claims":
             return await database.transact(partial(claiming.claim, commands=commands, turns=turns))
         return await database.transact(partial(holding.hold, commands=commands, turns=turns), capacity="holders")

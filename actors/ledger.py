@@ -4,15 +4,16 @@ Callers put commands into a lane and wait for their own outcomes; a lane's worke
 transaction in one thread, and answer each caller after the commit, never before. While one batch is with Postgres the next
 one gathers: no timers, so a lone caller pays nothing.
 
-Lanes are split by kind, so that a heartbeat never waits behind a claim; each has a few workers, so that one lock does not
-stop it. A batch is taken apart, and its commands run one by one, only for errors that blame one command; a deadlock or a
-serialisation failure reruns it whole, once; anything else is 503 to all of it. One deadline covers all that.
+Lanes are split by kind, so that a heartbeat never waits behind a claim, nor a create behind what a broker sends; each has
+a few workers, so that one lock does not stop it. A batch is taken apart, and its commands run one by one, only for errors
+that blame one command; a deadlock or a serialisation failure reruns it whole, once; anything else is 503 to all of it. One
+deadline covers all that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Final, Literal, Protocol, get_args
 
 import attrs
 import structlog
@@ -25,18 +26,19 @@ from switchboard.commands import (
     Command,
     Complete,
     CreateTodo,
+    Ingest,
     Moved,
     Outcome,
     Undo,
     claims_in,
-    ring_of,
+    rings_of,
     undo_of,
 )
-from switchboard.errors import BlamesOne, Invalid, OutcomeUnknown, QueueError, RerunWhole, Unavailable
+from switchboard.errors import BlamesOne, Invalid, OutcomeUnknown, QueueError, RerunWhole, Unavailable, Unstorable
 from switchboard.fair_queue import FairQueue
 from switchboard.todo import Ring, Todo
 
-LaneName = Literal["creates", "claims", "holders"]
+LaneName = Literal["creates", "ingests", "claims", "holders"]
 
 WORKERS_PER_LANE: Final = 2
 BATCH_WEIGHT_MAX: Final = 1_000
@@ -83,21 +85,35 @@ class _Lane:
         self.waiting: FairQueue[_Entry] = FairQueue()
         self.parked = trio.lowlevel.ParkingLot()
 
-    def put(self, entry: _Entry) -> None:
-        self.waiting.put(entry.command.endpoint_id, _weight(entry.command), entry)
-        self.parked.unpark()
+    def put(self, *entries: _Entry) -> None:
+        for entry in entries:
+            self.waiting.put(_fairness_key(entry.command), _weight(entry.command), entry)
+        self.parked.unpark(count=len(entries))
 
 
 def _weight(command: Command) -> int:
     if isinstance(command, ClaimNext):
         return command.limit
+    if isinstance(command, Ingest):
+        # Its body goes in beside its payload, once for each endpoint.
+        each = 1 + (len(command.delivery.body) + len(command.payload)) // (2 * WEIGHT_PAYLOAD_BYTES)
+        return each * len(command.endpoint_ids)
     text = command.payload if isinstance(command, CreateTodo) else command.result if isinstance(command, Complete) else None
     return 1 if text is None else 1 + len(text) // WEIGHT_PAYLOAD_BYTES
+
+
+def _fairness_key(command: Command) -> Hashable:
+    """Whose turn it is: an endpoint's, or for what comes in from outside, the adapter's."""
+    if isinstance(command, Ingest):
+        return command.delivery.adapter or command.endpoint_ids
+    return command.endpoint_id
 
 
 def _lane_of(command: Command) -> LaneName:
     if isinstance(command, CreateTodo):
         return "creates"
+    if isinstance(command, Ingest):
+        return "ingests"
     if isinstance(command, ClaimNext | ClaimOne):
         return "claims"
     return "holders"
@@ -109,7 +125,7 @@ class Ledger:
     def __init__(self, *, run_batch: RunBatch, ring: Callable[[Ring], None]) -> None:
         self._run_batch = run_batch
         self._ring = ring
-        self._lanes: dict[LaneName, _Lane] = {name: _Lane(name) for name in ("creates", "claims", "holders")}
+        self._lanes: dict[LaneName, _Lane] = {name: _Lane(name) for name in get_args(LaneName)}
         self.undone_claims = 0
 
     async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
@@ -125,8 +141,7 @@ class Ledger:
         if len(lane.waiting) + len(commands) > WAITING_COMMANDS_MAX:
             raise Unavailable(detail="Too many requests are waiting for the database. Try again.")
         answer = _Answer(outcomes=[None] * len(commands), missing=len(commands))
-        for place, command in enumerate(commands):
-            lane.put(_Entry(command, answer, place))
+        lane.put(*[_Entry(command, answer, place) for place, command in enumerate(commands)])
         gone = True
         try:
             with trio.move_on_after(ANSWER_SECONDS_MAX):
@@ -204,6 +219,8 @@ class Ledger:
         except BlamesOne as blame:
             if len(commands) == 1:
                 _log.warning("command_refused_by_database", lane=lane, reason=str(blame))
+                if isinstance(commands[0], Ingest):  # its adapter keeps count, and tells the operator why (R23)
+                    return [Unstorable(detail=str(blame))]
                 return [Invalid(detail="The database cannot store this.")]
             return await self._take_apart(lane, commands, deadline)
 
@@ -241,8 +258,7 @@ class Ledger:
 
     def _answer(self, entry: _Entry, outcome: Outcome) -> None:
         """Hands an outcome over, after its commit; undoes a claim that nobody waits for any more; rings."""
-        ring = ring_of(entry.command, outcome)
-        if ring is not None:
+        for ring in rings_of(entry.command, outcome):
             self._ring(ring)
         if isinstance(entry.command, Undo):
             self._note_undo(entry.command, outcome)

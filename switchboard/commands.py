@@ -6,17 +6,20 @@ Bounds are the request types' business (R27); the store trusts these values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
 from uuid import UUID, uuid4
 
 import attrs
 
 from switchboard.errors import QueueError
+from switchboard.ingestion import Delivery
 from switchboard.todo import NOWHERE, Ring, Todo, canonical_id
 
 
 @attrs.frozen(kw_only=True)
 class CreateTodo:
-    """Make a todo, or return its live twin (SPEC-0003 Idempotent Enqueue and Dedup)."""
+    """Make a todo, or return its live twin (SPEC-0003 Idempotent Enqueue and Dedup). `event_id` is what it comes from."""
 
     endpoint_id: UUID = attrs.field(converter=canonical_id)
     queue: str
@@ -27,6 +30,21 @@ class CreateTodo:
     idempotency_key: str | None = None
     assignee: str | None = None
     source: str = "api"
+    event_id: UUID | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Ingest:
+    """Store what came in: an event and a todo for each endpoint, in one transaction (SPEC-0002, R18).
+
+    `quarantine` is why it is not to become a todo: then the event alone is kept, for an operator to look at (R23).
+    """
+
+    delivery: Delivery
+    payload: str = attrs.field(repr=False)
+    endpoint_ids: tuple[UUID, ...]
+    max_attempts: int
+    quarantine: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +139,27 @@ class Created:
 
 
 @attrs.frozen(kw_only=True)
+class IngestedFor:
+    """What became of a delivery at one endpoint.
+
+    `stored` made `todo_id`; `duplicate` made nothing, `todo_id` being the live twin or what its first delivery made;
+    `quarantined` waits for an operator; `refused` found the endpoint revoked, and left nothing.
+    """
+
+    endpoint_id: UUID
+    disposition: Literal["stored", "duplicate", "quarantined", "refused"]
+    event_id: UUID | None = None
+    todo_id: UUID | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Ingested:
+    """What became of a delivery, endpoint by endpoint, in the order of the command."""
+
+    targets: tuple[IngestedFor, ...]
+
+
+@attrs.frozen(kw_only=True)
 class Claimed:
     """The todos that this call now holds, oldest first; none where there is no work."""
 
@@ -137,8 +176,8 @@ class Moved:
 
 Claim = ClaimNext | ClaimOne
 Held = Heartbeat | Complete | Fail | Release | Undo
-Command = CreateTodo | Claim | Held | Retry
-Outcome = Created | Claimed | Moved | QueueError
+Command = CreateTodo | Ingest | Claim | Held | Retry
+Outcome = Created | Ingested | Claimed | Moved | QueueError
 
 
 def claims_in(outcome: Outcome) -> tuple[Todo, ...]:
@@ -155,8 +194,10 @@ def undo_of(todo: Todo) -> Undo:
     return Undo(endpoint_id=todo.endpoint_id, todo_id=todo.id, lease_token=todo.lease_token or NOWHERE)
 
 
-def ring_of(command: Command, outcome: Outcome) -> Ring | None:
-    """The ring that a committed outcome owes to those who wait: one for each transition to pending (R25)."""
+def rings_of(command: Command, outcome: Outcome) -> Sequence[Ring]:
+    """The rings that a committed outcome owes to those who wait: one for each transition to pending (R25, R26)."""
+    if isinstance(outcome, Ingested):
+        return _rings_of_ingested(command, outcome) if isinstance(command, Ingest) else ()
     if isinstance(outcome, Created):
         todo = outcome.todo if outcome.created else None
     elif isinstance(outcome, Moved) and isinstance(command, Release | Undo | Retry):
@@ -164,8 +205,23 @@ def ring_of(command: Command, outcome: Outcome) -> Ring | None:
     else:
         todo = None
     if todo is None or todo.state != "pending":
-        return None
-    return ring_for(todo)
+        return ()
+    return (ring_for(todo),)
+
+
+def _rings_of_ingested(command: Ingest, outcome: Ingested) -> Sequence[Ring]:
+    return [
+        Ring(
+            endpoint_id=target.endpoint_id,
+            queue=command.delivery.queue,
+            todo_id=target.todo_id,
+            kind=None,
+            source=command.delivery.source,
+            assignee=None,
+        )
+        for target in outcome.targets
+        if target.disposition == "stored" and target.todo_id is not None
+    ]
 
 
 def ring_for(todo: Todo) -> Ring:

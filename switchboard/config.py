@@ -12,6 +12,7 @@ from pathlib import Path
 import attrs
 
 from switchboard import config_toml
+from switchboard.config_adapters import AdapterConfig, check_adapters
 from switchboard.config_options import folder, number, secret, text, visible_token_fault, whole
 from switchboard.config_toml import Faults
 from switchboard.database.conninfo import fault_in_conninfo
@@ -65,6 +66,7 @@ class Config:
     database: DatabaseConfig = attrs.field(factory=DatabaseConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)
     limits: LimitsConfig = attrs.field(factory=LimitsConfig)
+    adapters: tuple[AdapterConfig, ...] = ()
 
 
 SECTIONS: Mapping[str, type[attrs.AttrsInstance]] = {
@@ -73,6 +75,8 @@ SECTIONS: Mapping[str, type[attrs.AttrsInstance]] = {
     "queue": QueueConfig,
     "limits": LimitsConfig,
 }
+ARRAYS: Mapping[str, type[attrs.AttrsInstance]] = {"adapters": AdapterConfig}
+"""Tables that may stand many times, written [[name]]."""
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -84,12 +88,14 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
     chosen = file_to_read(path)
     faults = Faults(file="(defaults)" if chosen is None else str(chosen))
     document = {} if chosen is None else config_toml.parse(chosen, faults)
-    values = config_toml.read_sections(document, SECTIONS, environ, faults)
+    values = config_toml.read_sections(document, SECTIONS, environ, faults, arrays=ARRAYS)
+    adapters = config_toml.read_array(document, "adapters", AdapterConfig, environ, faults)
     config = Config(
         server=ServerConfig(**values["server"]),
         database=DatabaseConfig(**values["database"]),
         queue=QueueConfig(**values["queue"]),
         limits=LimitsConfig(**values["limits"]),
+        adapters=check_adapters([(label, AdapterConfig(**given)) for label, given in adapters], faults),
     )
     if config.limits.payload_bytes > config.limits.batch_body_bytes:
         faults.add("limits.payload_bytes", "must not be larger than `limits.batch_body_bytes`, which must hold it")

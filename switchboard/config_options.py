@@ -10,8 +10,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
+
+from switchboard.todo import ENDPOINT_NAME
 
 Reader = Callable[[object, Mapping[str, str]], object]
 
@@ -97,6 +100,82 @@ def secret(*, fault_in: Callable[[str], str | None]) -> str | None:
 
     field: str | None = attrs.field(default=None, repr=False, metadata={READER: read})
     return field
+
+
+def required_secret(*, fault_in: Callable[[str], str | None]) -> str:
+    """The same, where there must be one."""
+    optional: Any = secret(fault_in=fault_in)
+    field: str = attrs.field(repr=False, metadata=dict(optional.metadata))
+    return field
+
+
+def flag(*, default: bool) -> bool:
+    """`true` or `false`, and nothing that only looks like it."""
+
+    def read(value: object, _environ: Mapping[str, str]) -> bool:
+        if not isinstance(value, bool):
+            raise RefusedError(f"must be true or false, not {kind_of(value)}")
+        return value
+
+    return attrs.field(default=default, metadata={READER: read})
+
+
+def choice(*words: str) -> str:
+    """One of these words; there must be one."""
+
+    def read(value: object, _environ: Mapping[str, str]) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise RefusedError(f"must be one of {', '.join(words)}")
+        return value
+
+    field: str = attrs.field(metadata={READER: read})
+    return field
+
+
+def name() -> str:
+    """A name as endpoints and adapters have them; there must be one."""
+    field: str = attrs.field(metadata={READER: _read_name})
+    return field
+
+
+def optional_name() -> str | None:
+    """The same, or nothing."""
+    field: str | None = attrs.field(default=None, metadata={READER: _read_name})
+    return field
+
+
+def names(*, at_most: int) -> tuple[str, ...]:
+    """A list of 1 to `at_most` different names."""
+
+    def read(value: object, environ: Mapping[str, str]) -> tuple[str, ...]:
+        if not isinstance(value, list) or not 1 <= len(value) <= at_most:
+            raise RefusedError(f"must be a list of 1 to {at_most} names")
+        read_names = tuple(_read_name(item, environ) for item in value)
+        if len(set(read_names)) < len(read_names):
+            raise RefusedError("names one of them twice")
+        return read_names
+
+    field: tuple[str, ...] = attrs.field(metadata={READER: read})
+    return field
+
+
+def words(*, default: str | None, at_most: int) -> Any:
+    """Printable text of 1 to `at_most` characters, blanks allowed, such as the name of a stream; None where absent."""
+
+    def read(value: object, _environ: Mapping[str, str]) -> str:
+        if not isinstance(value, str):
+            raise RefusedError(f"must be a string, not {kind_of(value)}")
+        if not 1 <= len(value) <= at_most or not value.isprintable():
+            raise RefusedError(f"must be 1 to {at_most} printable characters")
+        return value
+
+    return attrs.field(default=default, metadata={READER: read})
+
+
+def _read_name(value: object, _environ: Mapping[str, str]) -> str:
+    if not isinstance(value, str) or not ENDPOINT_NAME.fullmatch(value):
+        raise RefusedError("must be a name: 1 to 63 of a-z, 0-9, _ and -, the first a letter or a digit")
+    return value
 
 
 def visible_token_fault(value: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import attrs
 
 from switchboard.config_options import READER, RefusedError, kind_of
 from switchboard.errors import ConfigError
+from switchboard.todo import ENDPOINT_NAME
 
 FILE_BYTES_MAX = 1_048_576  # a configuration is a few hundred lines; more is the wrong file
 FAULTS_SHOWN_MAX = 50
 KEY_CHARACTERS_SHOWN_MAX = 60
+TABLES_MAX = 100
 # difflib's ratio from which a name counts as a slip of the pen. Options are long: `lease_ttll` is 0.52 near to
 # `lease_seconds`. Tables are short words, and `adapters` is 0.5 near to `database`, which would only mislead.
 OPTION_NEARNESS_MIN = 0.5
@@ -73,13 +75,62 @@ def parse(path: Path, faults: Faults) -> dict[str, Any]:
 
 
 def read_sections(
-    document: Mapping[str, Any], sections: Sections, environ: Mapping[str, str], faults: Faults
+    document: Mapping[str, Any], sections: Sections, environ: Mapping[str, str], faults: Faults, *, arrays: Collection[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """The checked values by section and key, ready for the sections' constructors. Faults are added, not raised."""
+    """The checked values by section and key, ready for the sections' constructors. Faults are added, not raised.
+
+    `arrays` are the tables that may stand many times, written [[name]]: `read_array` reads those.
+    """
     for name, value in document.items():
-        if name not in sections:
+        if name not in sections and name not in arrays:
             faults.add(name, _unknown_at_top(name, value, sections))
     return {name: _read_section(name, document.get(name, {}), sections, environ, faults) for name in sections}
+
+
+def read_array(
+    document: Mapping[str, Any], name: str, kind: type[attrs.AttrsInstance], environ: Mapping[str, str], faults: Faults
+) -> list[tuple[str, dict[str, Any]]]:
+    """The checked values of each table written [[name]], with the word that faults name it by.
+
+    A table in which something is wrong is told and left out.
+    """
+    tables = document.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        faults.add(name, f"must be tables, each written [[{name}]], not {kind_of(tables)}")
+        return []
+    if len(tables) > TABLES_MAX:
+        faults.add(name, f"must not stand more than {TABLES_MAX} times")
+        return []
+    read: list[tuple[str, dict[str, Any]]] = []
+    for place, table in enumerate(tables):
+        own = table.get("name")
+        label = f"{name}.{own}" if isinstance(own, str) and ENDPOINT_NAME.fullmatch(own) else f"{name}[{place}]"
+        before = len(faults.lines)
+        values = _read_table(label, table, kind, environ, faults)
+        if len(faults.lines) == before:
+            read.append((label, values))
+    return read
+
+
+def _read_table(
+    label: str, table: Mapping[str, Any], kind: type[attrs.AttrsInstance], environ: Mapping[str, str], faults: Faults
+) -> dict[str, Any]:
+    fields = attrs.fields_dict(kind)
+    known = {key: key for key in fields}
+    for key in table:
+        if key not in fields:
+            faults.add(f"{label}.{key}", "is not a known option" + _nearest(key, known))
+    values: dict[str, Any] = {}
+    for key, field in fields.items():
+        if key not in table:
+            if field.default is attrs.NOTHING:
+                faults.add(f"{label}.{key}", "is missing")
+            continue
+        try:
+            values[key] = field.metadata[READER](table[key], environ)
+        except RefusedError as exc:
+            faults.add(f"{label}.{key}", str(exc))
+    return values
 
 
 def _read_section(name: str, table: object, sections: Sections, environ: Mapping[str, str], faults: Faults) -> dict[str, Any]:

@@ -83,6 +83,15 @@ class Invalid(QueueError):
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class Unstorable(QueueError):
+    """The database refuses this message and blames it alone; `detail` is its word. Counted, then quarantined (R23)."""
+
+    code: str = attrs.field(init=False, default="invalid")
+    status: int = attrs.field(init=False, default=422)
+    title: str = attrs.field(init=False, default="Cannot be stored")
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class TooLarge(QueueError):
     """A body or payload over its limit."""
 
@@ -146,6 +155,10 @@ class OutcomeUnknown(SwitchboardError):
     def __init__(self, result: object) -> None:
         super().__init__("the connection was lost at COMMIT")
         self.result = result
+
+
+class BrokerError(SwitchboardError):
+    """A broker refused a command, or is away. The message names command and key, and never a secret (R28)."""
 
 
 class StartError(SwitchboardError):

@@ -25,6 +25,9 @@ from switchboard.log import mask
 
 RETRY_FIRST_SECONDS = 0.5
 
+# Whoever failed because our own database is away is back soon after it, however patient it is with others (brokers).
+DATABASE_RETRY_SECONDS_MAX = 2.0
+
 # After this long without a failure the next one is a new story, and waits RETRY_FIRST_SECONDS again.
 HEALTHY_SECONDS = 60.0
 
@@ -173,6 +176,8 @@ class _Keeper:
                         return
                     if self._was_healthy():
                         pause = RETRY_FIRST_SECONDS
+                    if isinstance(error, Unavailable):
+                        pause = min(pause, DATABASE_RETRY_SECONDS_MAX)
                     if not await self._pause(error, self.jitter(pause)):
                         return
                     pause = min(pause * 2, self.actor.retry_max_seconds)

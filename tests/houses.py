@@ -165,6 +165,7 @@ class Opener:
         self,
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
+        adapters: Sequence[Mapping[str, Any]] = (),
         database: str | None = None,
         embedded: bool = False,
         environ: Mapping[str, str] | None = None,
@@ -181,7 +182,7 @@ class Opener:
         for table, values in (settings or {}).items():
             tables.setdefault(table, {}).update(values)
         config = directory / "switchboard.toml"
-        config.write_text(toml(tables))
+        config.write_text(toml(tables) + "".join(f"\n[[adapters]]\n{toml_lines(adapter)}" for adapter in adapters))
         house = House(process=_spawn(config, directory, environ), directory=directory, config=config, database=database)
         self._houses.append(house)
         if wait:
@@ -237,10 +238,12 @@ def run(
 
 def toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
     """A TOML text of plain tables; JSON's strings, numbers, booleans and lists are TOML's too."""
-    return "\n".join(
-        f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-        for table, values in tables.items()
-    )
+    return "\n".join(f"[{table}]\n{toml_lines(values)}" for table, values in tables.items())
+
+
+def toml_lines(values: Mapping[str, Any]) -> str:
+    """The lines of one plain table."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 def wait_until(true: Callable[[], bool], *, seconds: float = 10.0, what: str = "it") -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from switchboard.cli import endpoints, output, todos
+from switchboard.cli import adapters, endpoints, events, output, todos
 from switchboard.cli.address import find_house
 from switchboard.cli.arguments import Arguments
 from switchboard.cli.client import OperatorClient
 from switchboard.cli.failures import BAD_USAGE, DONE, FAILED, INTERRUPTED, OUTPUT_CLOSED, CommandError, OutputClosed, UsageError
 from switchboard.errors import ConfigError
 
-_COMMANDS: Final[Mapping[tuple[str, str], Callable[[Arguments, OperatorClient], str]]] = {
+_COMMANDS: Final[Mapping[tuple[str, str], Callable[[Arguments, OperatorClient], str | bytes]]] = {
     ("endpoint", "vend"): endpoints.vend,
     ("endpoint", "list"): endpoints.list_all,
     ("endpoint", "rotate"): endpoints.rotate,
@@ -22,6 +22,14 @@ _COMMANDS: Final[Mapping[tuple[str, str], Callable[[Arguments, OperatorClient], 
     ("todo", "show"): todos.show,
     ("todo", "retry"): todos.retry,
     ("todo", "release"): todos.release,
+    ("adapter", "list"): adapters.list_all,
+    ("adapter", "enable"): adapters.enable,
+    ("adapter", "disable"): adapters.disable,
+    ("event", "list"): events.list_some,
+    ("event", "show"): events.show,
+    ("event", "raw"): events.raw,
+    ("event", "release"): events.release,
+    ("event", "discard"): events.discard,
 }
 
 
@@ -33,8 +41,11 @@ def run_operator_command(args: Arguments, environ: Mapping[str, str]) -> int:
     """
     try:
         with OperatorClient(find_house(args, environ)) as client:
-            text = _COMMANDS[args.command, args.action](args, client)
-        output.write(text)
+            said = _COMMANDS[args.command, args.action](args, client)
+        if isinstance(said, bytes):
+            output.write_bytes(said)
+        else:
+            output.write(said)
     except CommandError as exc:
         output.complain(str(exc))
         return FAILED

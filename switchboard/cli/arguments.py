@@ -10,10 +10,11 @@ import attrs
 
 from switchboard.cli import grammar, output
 from switchboard.cli.failures import BAD_USAGE
+from switchboard.event import Disposition
 from switchboard.todo import Status
 
-Command = Literal["serve", "check", "migrate", "endpoint", "todo", "version"]
-OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo"})
+Command = Literal["serve", "check", "migrate", "endpoint", "todo", "adapter", "event", "demo", "version"]
+OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo", "adapter", "event"})
 """The commands that talk to a running house: `switchboard.cli.run_operator_command` does them."""
 
 
@@ -21,7 +22,8 @@ OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo"})
 class Arguments:
     """One command line, checked as far as that is possible without a house. What a command does not take has its default.
 
-    `name` is the endpoint that `vend`, `rotate`, `revoke` and `push` are about; `endpoint` is the filter of `todo list`.
+    `name` is the endpoint that `vend`, `rotate`, `revoke` and `push` are about, or the adapter of `enable` and `disable`;
+    `endpoint` is the filter of the lists.
     `payload` is as typed: JSON text, `@file` or `-`.
     """
 
@@ -41,6 +43,9 @@ class Arguments:
     status: Status | None = None
     limit: int = grammar.LIST_LIMIT_DEFAULT
     todo_id: str = ""
+    event_id: str = ""
+    source: str | None = None
+    disposition: Disposition | None = None
 
 
 def parse(argv: Sequence[str]) -> Arguments:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, get_args
 
 from switchboard.cli import output, values
 from switchboard.cli.failures import BAD_USAGE, DONE, CommandError, OutputClosed
+from switchboard.event import Disposition
 from switchboard.todo import LIST_LIMIT_MAX, Status
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def build() -> Parser:
     _command(add, "migrate", "bring the database up to this version, and stop")
     _endpoint_commands(_command(add, "endpoint", "vend, list, rotate or revoke the endpoints that agents use"))
     _todo_commands(_command(add, "todo", "push, list, show, retry or release the work of any endpoint"))
+    _adapter_commands(_command(add, "adapter", "list, enable or disable what reads from brokers"))
+    _event_commands(_command(add, "event", "list or show what came in; decide about what is quarantined"))
+    _command(add, "demo", "show it live: a Redis, an adapter, a producer and two agents; Ctrl-C ends all of it")
     _command(add, "version", "print the version")
     return parser
 
@@ -106,6 +110,32 @@ def _todo_commands(parser: argparse.ArgumentParser) -> None:
     _id_of_todo(_operator_command(add, "show", "show one todo: payload, result, every attempt"))
     _id_of_todo(_operator_command(add, "retry", "queue a failed todo again, its attempts counted from 0"))
     _id_of_todo(_operator_command(add, "release", "take a claimed todo from whoever holds it, back to its queue"))
+
+
+def _adapter_commands(parser: argparse.ArgumentParser) -> None:
+    add = _subcommands(parser, dest="action", required=True)
+    _operator_command(add, "list", "show every adapter: its state, its lag, its last error")
+    for verb, does in (("enable", "let an adapter consume"), ("disable", "stop an adapter, within two seconds")):
+        command = _operator_command(add, verb, does)
+        command.add_argument("name", metavar="NAME", type=values.endpoint_name, help="the adapter's name")
+
+
+def _event_commands(parser: argparse.ArgumentParser) -> None:
+    add = _subcommands(parser, dest="action", required=True)
+    listing = _operator_command(add, "list", "show events, the newest first")
+    listing.add_argument("--endpoint", metavar="E", type=values.endpoint_name, help="only this endpoint's")
+    listing.add_argument("--source", metavar="S", type=values.queue, help="only of this source, such as redis")
+    listing.add_argument("--disposition", choices=get_args(Disposition), help="only those with this disposition")
+    limit = f"how many, 1 to {LIST_LIMIT_MAX} ({LIST_LIMIT_DEFAULT} if not said)"
+    listing.add_argument("--limit", metavar="N", type=values.limit, help=limit)
+    for verb, does in (
+        ("show", "show one event, with its headers"),
+        ("raw", "write the bytes that came in to standard output, as they are"),
+        ("release", "store a quarantined event after all, as a todo"),
+        ("discard", "make nothing of a quarantined event; it stays known"),
+    ):
+        command = _operator_command(add, verb, does)
+        command.add_argument("event_id", metavar="ID", type=values.event_id, help="the event's id, as `event list` shows it")
 
 
 def _subcommands(parser: argparse.ArgumentParser, *, dest: str, required: bool) -> AddParser:

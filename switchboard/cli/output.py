@@ -36,7 +36,13 @@ def write(text: str) -> None:
     """
     if sys.stdout is None:
         raise CommandError("There is no standard output to write to. What was asked for has been done all the same.")
-    left = text.encode(sys.stdout.encoding or "ascii", "backslashreplace")
+    write_bytes(text.encode(sys.stdout.encoding or "ascii", "backslashreplace"))
+
+
+def write_bytes(left: bytes) -> None:
+    """Writes bytes to standard output as they are, and flushes. Raises as `write` does."""
+    if sys.stdout is None:
+        raise CommandError("There is no standard output to write to. What was asked for has been done all the same.")
     try:
         # Not the text layer: with PYTHONUNBUFFERED it takes a short write, which a closing pipe makes, for a whole one.
         while left:

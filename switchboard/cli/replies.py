@@ -88,6 +88,65 @@ class TodoList(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class Adapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One pull adapter."""
+
+    name: str
+    transport: str
+    enabled: bool
+    state: str
+    endpoints: tuple[str, ...]
+    queue: str
+    last_poll_at: datetime | None = None
+    last_message_at: datetime | None = None
+    last_error: str | None = None
+    consecutive_failures: int = 0
+    stored: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    lost_at_source: int = 0
+    lag: int | None = None
+
+
+class AdapterReply(msgspec.Struct, frozen=True, kw_only=True):
+    adapter: Adapter
+
+
+class AdapterList(msgspec.Struct, frozen=True, kw_only=True):
+    adapters: tuple[Adapter, ...]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """What came in once; a row of a list has no headers."""
+
+    id: str
+    endpoint: str
+    source: str
+    adapter: str | None = None
+    queue: str | None = None
+    family: str
+    trust_mode: str
+    verified: bool
+    verify_detail: str | None = None
+    disposition: str
+    external_id: str
+    content_type: str | None = None
+    size: int
+    error: str | None = None
+    received_at: datetime
+    todo_ids: tuple[str, ...] = ()
+    headers: msgspec.Raw = msgspec.Raw(b"")
+
+
+class EventReply(msgspec.Struct, frozen=True, kw_only=True):
+    event: Event
+
+
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
+    events: tuple[Event, ...]
+    next_cursor: str | None = None
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 9457, as the contract narrows it."""
 

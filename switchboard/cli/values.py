@@ -37,6 +37,13 @@ def todo_id(word: str) -> str:
     return word
 
 
+def event_id(word: str) -> str:
+    """An event's id in its one spelling."""
+    if canonical_id(word) == NOWHERE:
+        raise ArgumentTypeError(f"{word!a} is no event id: they look like 0198c0de-0000-7000-8000-000000000001")
+    return word
+
+
 def limit(word: str) -> int:
     """How many rows: 1 to 200. More is refused, never silently made less (R27)."""
     if not (word.isascii() and word.isdigit() and len(word) <= 9 and 1 <= int(word) <= LIST_LIMIT_MAX):

@@ -10,7 +10,7 @@ from uuid import UUID
 import attrs
 
 from switchboard.brief_memory import BriefMemory
-from switchboard.commands import Command, Created, CreateTodo, Moved, Outcome, Retry, ring_of
+from switchboard.commands import Command, Created, CreateTodo, Moved, Outcome, Retry, rings_of
 from switchboard.database.border import Session
 from switchboard.endpoint import Endpoint
 from switchboard.errors import Forbidden, NotFound, QueueError
@@ -186,6 +186,5 @@ async def retry_reply(command: Retry, *, transact: Transact, ring: RingBell) -> 
 
 def ring_after(command: Command, outcome: Outcome, ring: RingBell) -> None:
     """Rings for an outcome that has committed."""
-    owed = ring_of(command, outcome)
-    if owed is not None:
+    for owed in rings_of(command, outcome):
         ring(owed)

@@ -50,6 +50,7 @@ class Reply:
 
     content: msgspec.Struct | bytes
     status: int = 200
+    content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     claims: tuple[Todo, ...] = ()
 
@@ -95,3 +96,4 @@ class Route:
     size: Size = "payload"
     query: type[msgspec.Struct]
     replies: Mapping[int, type[msgspec.Struct]]
+    media: str = "application/json"

@@ -6,7 +6,6 @@ or number that a reader could choke on (R22, R27). What it lets through is passe
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -15,28 +14,19 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Raw
 
+from switchboard import json_bounds
 from switchboard.errors import Invalid, QueueError, TooLarge
 from switchboard.http.requests import ENDPOINT_NAME_IN_WORDS
+from switchboard.json_bounds import NUMBER_CHARS_MAX, PAYLOAD_DEPTH_MAX, Pairs, has_long_number, nesting, unstorable
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-PAYLOAD_DEPTH_MAX: Final = 100
-NUMBER_CHARS_MAX: Final = 1_000
 _BODY_DEPTH_MAX: Final = PAYLOAD_DEPTH_MAX + 8
 """Deeper than any payload within its own bound can make a body; the look at each payload comes after it."""
 
 _AT: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _IN: Final = re.compile(r"^(?P<problem>.*) - in `(?P<field>\w+)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<field>[^`]*)`|missing required field `(?P<missing>[^`]*)`")
-_LONG_NUMBER: Final = re.compile(rb"[0-9.eE+-]{%d}" % (NUMBER_CHARS_MAX + 1))
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_SUSPECT_ESCAPE: Final = re.compile(
-    r"\\u0000"
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"  # a high half without its low one
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"  # a low half without its high one
-)
-_BRACKETS_ONLY: Final = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 def decode_body(body: bytes, kind: type[T], *, payload_bytes_max: int) -> T:
@@ -52,7 +42,7 @@ def decode_body(body: bytes, kind: type[T], *, payload_bytes_max: int) -> T:
         raise Invalid(detail="The body is not UTF-8.", field="body", status=400) from None
     if text.startswith("\ufeff"):
         raise Invalid(detail="The body starts with a byte order mark; send plain UTF-8.", field="body", status=400)
-    if _nesting(body, _BODY_DEPTH_MAX) > _BODY_DEPTH_MAX:
+    if nesting(body, _BODY_DEPTH_MAX) > _BODY_DEPTH_MAX:
         raise Invalid(detail=f"Nested deeper than {PAYLOAD_DEPTH_MAX} levels.", field=_deep_field(kind))
     _refuse_unstorable_text(text)
     try:
@@ -72,7 +62,7 @@ def decode_query(query: Mapping[str, list[str]], kind: type[T]) -> T:
     for name, values in query.items():
         if len(values) > 1:
             raise Invalid(detail=f"`{name}` is given more than once.", field=name)
-        if "\0" in values[0] or any("\ud800" <= char <= "\udfff" for char in values[0]):
+        if unstorable(values[0]):
             raise Invalid(detail=f"`{name}` holds a character that cannot be stored.", field=name)
     try:
         converted: T = msgspec.convert({name: values[0] for name, values in query.items()}, kind, strict=False)
@@ -107,23 +97,6 @@ def _joined(path: str, field: str) -> str:
     return f"{path}.{field}" if path else field
 
 
-def _nesting(text: bytes, limit: int) -> int:
-    """How deep brackets nest in a JSON text; anything above `limit` is only known to be above it.
-
-    Each round takes the innermost pairs out, so the rounds are the depth: quick for any size, and no recursion.
-    """
-    if text.count(b"[") + text.count(b"{") <= limit:
-        return 0  # too few to nest too deep: the usual case needs no look
-    brackets = _STRINGS.sub(b"", text).translate(_BRACKETS_ONLY, _NO_BRACKETS)
-    depth = 0
-    while brackets and depth <= limit:
-        fewer = brackets.replace(b"[]", b"")
-        if len(fewer) == len(brackets):
-            break  # unbalanced: not JSON, as the decoder will say
-        brackets, depth = fewer, depth + 1
-    return depth
-
-
 def _deep_field(kind: type[msgspec.Struct]) -> str:
     """Only two fields can nest at all, and no kind has both."""
     return "result" if "result" in kind.__name__.lower() or "Complete" in kind.__name__ else "payload"
@@ -135,10 +108,10 @@ def _refuse_unstorable_text(text: str) -> None:
     The look into the parsed body is taken only where such an escape may stand: an escaped backslash before `u0000` is a
     legitimate text, and a pair of surrogates is an emoji.
     """
-    if "\\u" not in text or not _SUSPECT_ESCAPE.search(text.replace(r"\\", "__")):
+    if not json_bounds.has_suspect_escape(text):
         return
     try:
-        parsed = json.loads(text, parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
+        parsed = json_bounds.parse(text)
     except (ValueError, RecursionError):
         return  # not JSON, as the decoder will say
     field = _unstorable(parsed, "")
@@ -146,16 +119,12 @@ def _refuse_unstorable_text(text: str) -> None:
         raise Invalid(detail="It holds a NUL or half a surrogate pair, which cannot be stored.", field=field or "body")
 
 
-class _Pairs(list[tuple[str, object]]):
-    """An object with every one of its members, so that none hides behind a later one of the same name."""
-
-
 def _unstorable(value: object, path: str) -> str | None:
     """The way to the first text that cannot be stored, no deeper than the contract's own fields; None if all can."""
     if isinstance(value, str):
-        return path if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value) else None
+        return path if unstorable(value) else None
     opaque = path.rpartition(".")[2] in ("payload", "result")
-    if isinstance(value, _Pairs):
+    if isinstance(value, Pairs):
         for name, item in value:
             if _unstorable(name, "") is not None:
                 return path
@@ -188,8 +157,8 @@ def _check_raw(value: object, path: str, payload_bytes_max: int) -> None:
 def _raw_problem(raw: bytes, field: str, payload_bytes_max: int) -> QueueError | None:
     if len(raw) > payload_bytes_max:
         return TooLarge(detail=f"`{field}` is {len(raw)} bytes; the limit is {payload_bytes_max}.", field=field)
-    if _nesting(raw, PAYLOAD_DEPTH_MAX) > PAYLOAD_DEPTH_MAX:
+    if nesting(raw, PAYLOAD_DEPTH_MAX) > PAYLOAD_DEPTH_MAX:
         return Invalid(detail=f"Nested deeper than {PAYLOAD_DEPTH_MAX} levels.", field=field)
-    if _LONG_NUMBER.search(raw) and _LONG_NUMBER.search(_STRINGS.sub(b"", raw)):
+    if has_long_number(raw):
         return Invalid(detail=f"A number of more than {NUMBER_CHARS_MAX} characters.", field=field)
     return None

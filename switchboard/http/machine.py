@@ -13,6 +13,7 @@ from switchboard import VERSION
 from switchboard.http import requests
 from switchboard.http.call import Call, Reply
 from switchboard.supervisor import ActorHealth
+from switchboard.tally import Tally
 
 
 class HealthReply(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,14 @@ class ActorOut(Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
+class AdapterHealthOut(Struct, frozen=True, kw_only=True):
+    """One pull adapter, as this process sees it."""
+
+    state: str
+    last_error: str | None
+    consecutive_failures: int
+
+
 class ReadyReply(Struct, frozen=True, kw_only=True):
     """`ready`, `degraded` (200: something that not everybody needs is broken) or `unavailable` (503)."""
 
@@ -45,7 +54,7 @@ class ReadyReply(Struct, frozen=True, kw_only=True):
     process: int
     database: DatabaseOut
     actors: dict[str, ActorOut]
-    adapters: dict[str, dict[str, str]]
+    adapters: dict[str, AdapterHealthOut]
 
 
 class Beat(Protocol):
@@ -70,9 +79,12 @@ class Beat(Protocol):
 class Machine:
     """Handlers that ask no credential."""
 
-    def __init__(self, *, database: Callable[[], Beat], actors: Mapping[str, ActorHealth]) -> None:
+    def __init__(
+        self, *, database: Callable[[], Beat], actors: Mapping[str, ActorHealth], adapters: Mapping[str, Tally]
+    ) -> None:
         self._database = database
         self._actors = actors
+        self._adapters = adapters
         self.openapi = b""
 
     async def healthz(self, call: Call[requests.NoBody, requests.NoQuery]) -> Reply:  # noqa: ARG002 - nothing to ask
@@ -80,12 +92,16 @@ class Machine:
         return Reply(content=HealthReply(status="ok", version=VERSION))
 
     async def readyz(self, call: Call[requests.NoBody, requests.NoQuery]) -> Reply:  # noqa: ARG002 - nothing to ask
-        """`GET /readyz`: 503 when the database is away or an actor that everyone needs is down."""
+        """`GET /readyz`: 503 when the database is away or an actor that everyone needs is down.
+
+        A broken adapter makes it `degraded`, with 200: the rest of the house runs.
+        """
         beat = self._database()
         database = DatabaseOut(up=beat.up, server=beat.server, last_error=beat.last_error)
         down = [name for name, health in self._actors.items() if not health.running]
         needed = [name for name in down if self._actors[name].essential]
-        status = "unavailable" if needed or not database.up else "degraded" if down else "ready"
+        broken = [tally for tally in self._adapters.values() if tally.broken]
+        status = "unavailable" if needed or not database.up else "degraded" if down or broken else "ready"
         content = ReadyReply(
             status=status,
             process=os.getpid(),
@@ -94,7 +110,14 @@ class Machine:
                 name: ActorOut(running=health.running, restarts=health.restarts, last_error=health.last_error)
                 for name, health in self._actors.items()
             },
-            adapters={},
+            adapters={
+                name: AdapterHealthOut(
+                    state=tally.state,
+                    last_error=tally.waiting_for or tally.last_error,
+                    consecutive_failures=tally.consecutive_failures,
+                )
+                for name, tally in self._adapters.items()
+            },
         )
         if status == "unavailable":
             return Reply(content=content, status=503, headers=(("Retry-After", "1"),))

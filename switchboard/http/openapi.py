@@ -65,7 +65,11 @@ def _operation(
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]+', '_', route.path)}".rstrip("_"),
         "parameters": _parameters(route, components),
         "responses": {
-            str(status): _content(reply.__doc__ or "", "application/json", references[reply])
+            str(status): _content(
+                reply.__doc__ or "",
+                route.media,
+                references[reply] if route.media == "application/json" else {"type": "string", "format": "binary"},
+            )
             for status, reply in route.replies.items()
         }
         | {

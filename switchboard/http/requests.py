@@ -223,6 +223,16 @@ class OperatorListQuery(ListQuery, frozen=True, kw_only=True):
     endpoint: EndpointName | None = None
 
 
+class EventsQuery(Strict, frozen=True, kw_only=True):
+    """Which events a listing shows. `cursor` is the `next_cursor` of the page before."""
+
+    endpoint: EndpointName | None = None
+    source: Annotated[str, Meta(min_length=1, max_length=bounds.QUEUE_CHARS_MAX)] | None = None
+    disposition: Literal["stored", "duplicate", "quarantined", "discarded"] | None = None
+    limit: Annotated[int, Meta(ge=1, le=bounds.LIST_LIMIT_MAX)] = 50
+    cursor: UUID | None = None
+
+
 class VendBody(Strict, frozen=True, kw_only=True):
     """An endpoint to be vended. Without `queues` it may use every queue."""
 

@@ -9,7 +9,9 @@ from switchboard.http.agent_claims import AgentClaims
 from switchboard.http.agent_todos import AgentTodos
 from switchboard.http.call import Handler, Route, Size
 from switchboard.http.machine import HealthReply, Machine, ReadyReply
+from switchboard.http.operator_adapters import OperatorAdapters
 from switchboard.http.operator_endpoints import OperatorEndpoints
+from switchboard.http.operator_events import RAW_MEDIA, OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
 
 
@@ -110,6 +112,22 @@ def operator_routes(endpoints: OperatorEndpoints, todos: OperatorTodos) -> list[
     ]
 
 
+def ingestion_routes(adapters: OperatorAdapters, events: OperatorEvents) -> list[Route]:
+    """What the operator calls about what comes in from outside."""
+    return [
+        _operator_get("/adapters", adapters.list_adapters, wire.AdaptersReply, "Every pull adapter, and how it is."),
+        _operator_post("/adapters/{name}/enable", adapters.enable, {200: wire.AdapterReply}, "Let an adapter consume."),
+        _operator_post("/adapters/{name}/disable", adapters.disable, {200: wire.AdapterReply}, "Stop an adapter."),
+        _operator_get("/events", events.list_events, wire.EventsReply, "What came in.", requests.EventsQuery),
+        _operator_get("/events/{id}", events.get, wire.EventReply, "One event, with its headers."),
+        _operator_get("/events/{id}/raw", events.raw, wire.RawReply, "The bytes that came in.", media=RAW_MEDIA),
+        _operator_post(
+            "/events/{id}/release", events.release, {200: wire.EventReply}, "Store a quarantined event after all, as a todo."
+        ),
+        _operator_post("/events/{id}/discard", events.discard, {200: wire.EventReply}, "Make nothing of a quarantined event."),
+    ]
+
+
 def machine_routes(machine: Machine) -> list[Route]:
     """What anybody may call."""
     return [
@@ -156,7 +174,13 @@ def _agent_batch(verb: str, handler: Handler, body: type[Struct], summary: str) 
 
 
 def _operator_get(
-    path: str, handler: Handler, reply: type[Struct], summary: str, query: type[Struct] = requests.NoQuery
+    path: str,
+    handler: Handler,
+    reply: type[Struct],
+    summary: str,
+    query: type[Struct] = requests.NoQuery,
+    *,
+    media: str = "application/json",
 ) -> Route:
     return Route(
         method="GET",
@@ -166,6 +190,7 @@ def _operator_get(
         summary=summary,
         query=query,
         replies={200: reply},
+        media=media,
     )
 
 

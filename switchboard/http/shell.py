@@ -214,7 +214,7 @@ async def _read(bytes_max: int) -> bytes:
 
 def _response(reply: Reply) -> Response:
     content = reply.content if isinstance(reply.content, bytes) else wire.encode(reply.content)
-    response = Response(content, status=reply.status, content_type="application/json")
+    response = Response(content, status=reply.status, content_type=reply.content_type)
     for name, value in reply.headers:
         response.headers[name] = value
     return response

@@ -12,8 +12,10 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from switchboard.adapter import AdapterRow
 from switchboard.endpoint import Endpoint
 from switchboard.errors import Conflict, Invalid, QueueError, TooLarge
+from switchboard.event import Event
 from switchboard.store.reading import QueueCounts
 from switchboard.todo import Attempt, Todo
 
@@ -194,6 +196,77 @@ class RetriedReply(Struct, frozen=True, kw_only=True):
     conflicts: int
 
 
+class AdapterOut(Struct, frozen=True, kw_only=True):
+    """A pull adapter. Counts are summed up over all processes; `lag` is what waits at the broker, null where it cannot say."""
+
+    name: str
+    transport: str
+    enabled: bool
+    state: str
+    endpoints: list[str]
+    queue: str
+    last_poll_at: datetime | None
+    last_message_at: datetime | None
+    last_error: str | None
+    consecutive_failures: int
+    stored: int
+    duplicates: int
+    quarantined: int
+    lost_at_source: int
+    lag: int | None
+
+
+class AdaptersReply(Struct, frozen=True, kw_only=True):
+    """Every pull adapter, by name."""
+
+    adapters: list[AdapterOut]
+
+
+class AdapterReply(Struct, frozen=True, kw_only=True):
+    """One pull adapter."""
+
+    adapter: AdapterOut
+
+
+class EventOut(Struct, frozen=True, kw_only=True):
+    """What came in once. `size` is that of its body, in bytes; `headers` come with one event only."""
+
+    id: UUID
+    endpoint: str
+    source: str
+    adapter: str | None
+    queue: str | None
+    family: str
+    trust_mode: str
+    verified: bool
+    verify_detail: str | None
+    disposition: str
+    external_id: str
+    content_type: str | None
+    size: int
+    error: str | None
+    received_at: datetime
+    todo_ids: list[UUID]
+    headers: Raw | UnsetType | None = UNSET
+
+
+class EventsReply(Struct, frozen=True, kw_only=True):
+    """A page of events, newest first; `next_cursor` is null on the last one."""
+
+    events: list[EventOut]
+    next_cursor: UUID | None
+
+
+class EventReply(Struct, frozen=True, kw_only=True):
+    """One event."""
+
+    event: EventOut
+
+
+class RawReply(Struct, frozen=True, kw_only=True):
+    """The bytes that came in, as they came."""
+
+
 def todo_out(todo: Todo, *, to_claimer: bool = False, attempts: Sequence[Attempt] | None = None) -> TodoOut:
     """A todo as callers see it. The lease token is for its claimer only."""
     return TodoOut(
@@ -279,6 +352,51 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         queues=None if endpoint.queues is None else list(endpoint.queues),
         created_at=endpoint.created_at,
         revoked_at=endpoint.revoked_at,
+    )
+
+
+def adapter_out(row: AdapterRow) -> AdapterOut:
+    """An adapter as the operator sees it."""
+    return AdapterOut(
+        name=row.name,
+        transport=row.transport,
+        # Switched off counts at once, also before a process has noticed.
+        state=row.state if row.enabled else "disabled",
+        enabled=row.enabled,
+        endpoints=list(row.endpoints),
+        queue=row.queue,
+        last_poll_at=row.last_poll_at,
+        last_message_at=row.last_message_at,
+        last_error=row.last_error,
+        consecutive_failures=row.consecutive_failures,
+        stored=row.stored,
+        duplicates=row.duplicates,
+        quarantined=row.quarantined,
+        lost_at_source=row.lost_at_source,
+        lag=row.lag,
+    )
+
+
+def event_out(event: Event, *, whole: bool = False) -> EventOut:
+    """An event as the operator sees it; `whole` with its headers."""
+    return EventOut(
+        id=event.id,
+        endpoint=event.endpoint,
+        source=event.source,
+        adapter=event.adapter,
+        queue=event.queue,
+        family=event.family,
+        trust_mode=event.trust_mode,
+        verified=event.verified,
+        verify_detail=event.verify_detail,
+        disposition=event.disposition,
+        external_id=event.external_id,
+        content_type=event.content_type,
+        size=event.size,
+        error=event.error,
+        received_at=event.received_at,
+        todo_ids=[] if event.todo_id is None else [event.todo_id],
+        headers=_raw(event.headers) if whole else UNSET,
     )
 
 

@@ -24,6 +24,8 @@ from switchboard.commands import (
     CreateTodo,
     Fail,
     Heartbeat,
+    Ingest,
+    Ingested,
     Moved,
     Outcome,
     Release,
@@ -108,8 +110,16 @@ def outcome_of(command: Command) -> Outcome:
     if isinstance(command, Complete):
         then = outcome_of(command.then) if command.then is not None else None
         return Moved(todo=todo_of(command.endpoint_id, "done"), then=then if isinstance(then, Claimed) else None)
+    if isinstance(command, Ingest):
+        return Ingested(targets=())
     state: State = "claimed" if isinstance(command, Heartbeat) else "failed" if isinstance(command, Fail) else "pending"
     return Moved(todo=todo_of(command.endpoint_id, state, id=command.todo_id))
+
+
+def scope_of(command: Command) -> UUID:
+    """The one endpoint of a command that has one."""
+    assert not isinstance(command, Ingest)
+    return command.endpoint_id
 
 
 def _claimed(endpoint_id: UUID) -> Todo:
@@ -271,7 +281,7 @@ async def test_no_endpoint_fills_a_batch_while_another_waits(autojump_clock: Moc
     house.store.let_go("creates")
     await bob.outcome()
     first = house.store.ran("creates")[WORKERS_PER_LANE]
-    assert [command.endpoint_id for command in first].count(BOB) == 1
+    assert [scope_of(command) for command in first].count(BOB) == 1
     assert len(first) == 1_000
 
 
@@ -524,7 +534,7 @@ async def test_what_has_not_started_is_never_run(autojump_clock: MockClock, hous
     await wait_all_tasks_blocked()
     house.store.let_go("claims")
     await stays.outcome()
-    assert [[command.endpoint_id for command in batch] for batch in house.store.ran("claims")][-1] == [BOB]
+    assert [[scope_of(command) for command in batch] for batch in house.store.ran("claims")][-1] == [BOB]
     assert house.store.undone() == []
 
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from switchboard.errors import StartError
+from switchboard.errors import StartError, Unavailable
 from switchboard.supervisor import Actor, ActorHealth, contain, jittered, one_line, supervise
 
 # When, on Trio's clock, and what.
@@ -167,6 +167,15 @@ async def test_a_broker_may_wait_longer(autojump_clock: MockClock, diary: Diary)
     await House(fake.actor(retry_max_seconds=30.0)).live_for(500)
     begins = fake.begins()
     assert [later - sooner for sooner, later in pairwise(begins)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+async def test_our_own_database_is_waited_for_no_longer_than_two_seconds(autojump_clock: MockClock, diary: Diary) -> None:
+    """An adapter that is patient with its broker is back soon after the database, whichever of the two failed before."""
+    script: list[tuple[Exception | str, float]] = [(ValueError("broker"), 0)] * 6 + [(Unavailable(detail="away"), 0)] * 3
+    fake = Fake(name="adapter", diary=diary, script=script)
+    await House(fake.actor(retry_max_seconds=30)).live_for(60)
+    pauses = [later - earlier for earlier, later in pairwise(fake.begins())]
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 2, 2, 2]
 
 
 async def test_a_restart_that_fails_before_started_is_just_another_failure(autojump_clock: MockClock, diary: Diary) -> None:

@@ -17,7 +17,9 @@ from switchboard.http.agent_claims import AgentClaims
 from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.call import Route
 from switchboard.http.machine import Machine
+from switchboard.http.operator_adapters import OperatorAdapters
 from switchboard.http.operator_endpoints import OperatorEndpoints
+from switchboard.http.operator_events import OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
 from tests.houses import House
 from tests.http.asking import NEVER_MINTED, dead_letter
@@ -39,10 +41,13 @@ def table() -> list[Route]:
     claims = AgentClaims(ledger=ANYWHERE, defaults=defaults, room=ANYWHERE)
     endpoints = OperatorEndpoints(transact=ANYWHERE, forget=ANYWHERE, drain=ANYWHERE)
     any_todos = OperatorTodos(ledger=ANYWHERE, transact=ANYWHERE, defaults=defaults, ring=ANYWHERE)
-    machine = Machine(database=ANYWHERE, actors={})
+    adapters = OperatorAdapters(transact=ANYWHERE, names=[])
+    events = OperatorEvents(transact=ANYWHERE, ring=ANYWHERE, max_attempts=5)
+    machine = Machine(database=ANYWHERE, actors={}, adapters={})
     return [
         *routes.agent_routes(todos, claims),
         *routes.operator_routes(endpoints, any_todos),
+        *routes.ingestion_routes(adapters, events),
         *routes.machine_routes(machine),
     ]
 
@@ -198,7 +203,7 @@ def test_it_is_a_whole_document(document: dict[str, Any]) -> None:
         for response in said["responses"].values():
             assert response["description"]
             (content,) = response["content"].items()
-            assert content[0] in ("application/json", "application/problem+json")
+            assert content[0] in ("application/json", "application/problem+json", "application/octet-stream")
     for name, schema in schemas.items():
         assert set(schema.get("required", [])) <= schema.get("properties", {}).keys(), name
 

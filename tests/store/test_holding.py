@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from switchboard.commands import ClaimNext, Complete, Fail, Heartbeat, Moved, Release, Undo, ring_of
+from switchboard.commands import ClaimNext, Complete, Fail, Heartbeat, Moved, Release, Undo, rings_of
 from switchboard.errors import Conflict, NotFound
 from switchboard.store.sweeping import REAP
 from switchboard.todo import Todo
@@ -144,8 +144,7 @@ def test_a_release_returns_the_todo_and_keeps_the_attempt(desk: Desk) -> None:
     assert row["state"] == "pending"
     assert {row[column] for column in cleared} == {None}
     assert row["attempt"] == 1
-    ring = ring_of(command, outcome)
-    assert ring is not None
+    (ring,) = rings_of(command, outcome)
     assert (ring.endpoint_id, ring.queue, ring.todo_id) == (endpoint, "work", todo.id)
     assert desk.claim(endpoint, "work")[0].attempt == 2
 
@@ -161,7 +160,7 @@ def test_claim_and_release_cannot_loop_for_ever(desk: Desk) -> None:
     dead = moved(outcome)
     assert (dead.status, dead.error, dead.attempt) == ("dead", "released at the last attempt", 2)
     assert dead.completed_at is not None
-    assert ring_of(command, outcome) is None
+    assert not rings_of(command, outcome)
     assert [a.outcome for a in desk.history(todo)] == ["released", "released"]
 
 
@@ -241,7 +240,7 @@ def test_an_undone_claim_has_never_been(desk: Desk) -> None:
     command = Undo(endpoint_id=endpoint, todo_id=todo.id, lease_token=claimed.lease_token or uuid4())
     outcome = desk.hold_one(command)
     assert isinstance(outcome, Moved)
-    assert ring_of(command, outcome) is not None
+    assert rings_of(command, outcome)
     changed = {name for name, value in desk.row(todo).items() if value != before[name]}
     assert changed == {"updated_at"}
     assert [a.outcome for a in desk.history(todo)] == ["released"]

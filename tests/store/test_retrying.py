@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from switchboard.commands import Moved, Outcome, Retry, ring_of
+from switchboard.commands import Moved, Outcome, Retry, rings_of
 from switchboard.errors import Conflict
 from switchboard.store.sweeping import REAP
 from tests.store.desk import Desk, open_session
@@ -24,7 +24,7 @@ def test_a_retry_begins_again(desk: Desk, kind: str) -> None:
     cleared = ("owner", "claimed_at", "lease_token", "lease_seconds", "lease_expires_at", "next_retry_at", "completed_at")
     assert (row["state"], row["attempt"]) == ("pending", 0)
     assert {row[column] for column in cleared} == {None}
-    assert ring_of(command, outcome) is not None
+    assert rings_of(command, outcome)
     (again,) = desk.claim(endpoint, "work")
     assert (again.id, again.attempt) == (failed.id, 1)
     assert [a.outcome for a in desk.history(failed)] == ["failed", None]

@@ -33,7 +33,7 @@ from switchboard.commands import (
     Outcome,
     Release,
     Undo,
-    ring_of,
+    rings_of,
 )
 from switchboard.database.border import Session
 from switchboard.errors import Conflict, NotFound, Unauthorized
@@ -258,7 +258,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert outcome.created is (twin is None)
             assert outcome.todo.id == (twin or outcome.todo.id)
             assert outcome.todo.endpoint_id == command.endpoint_id
-            assert (ring_of(command, outcome) is not None) is outcome.created
+            assert bool(rings_of(command, outcome)) is outcome.created
             if command.idempotency_key is not None:
                 known[place] = outcome.todo.id
         self.step(("create", {outcome.todo.id for outcome in made if outcome.created}))
@@ -361,7 +361,7 @@ class StoreMachine(RuleBasedStateMachine):
     def held_right(self, command: Held, outcome: Moved, before: Mapping[str, Any], following: list[UUID]) -> None:
         after = self.rows[command.todo_id]
         assert outcome.todo.status == after["status"]
-        assert (ring_of(command, outcome) is not None) is (after["status"] == "pending")
+        assert bool(rings_of(command, outcome)) is (after["status"] == "pending")
         if isinstance(command, Heartbeat):
             if command.lease_seconds is None:
                 assert after["lease_left"] == pytest.approx(max(before["lease_left"], LEASE_SECONDS), abs=10)
@@ -381,7 +381,7 @@ class StoreMachine(RuleBasedStateMachine):
         if holds:
             self.step(("undo", {claim.todo_id}))
             assert isinstance(outcome, Moved)
-            assert ring_of(command, outcome) is not None
+            assert rings_of(command, outcome)
         else:
             self.step()
             assert isinstance(outcome, NotFound if row is None else Conflict)

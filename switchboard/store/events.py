@@ -1,0 +1,99 @@
+"""The operator's view of what came in: listings, raw bytes, and the way out of quarantine (R23). No agent's path comes here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from switchboard.commands import Created, CreateTodo
+from switchboard.database.border import Session
+from switchboard.database.queries import load
+from switchboard.errors import Conflict, NotFound, QueueError
+from switchboard.event import Event, EventFilter
+from switchboard.ingestion import payload_of
+from switchboard.store.creating import create
+from switchboard.store.rows import fetch, fetch_one
+from switchboard.todo import canonical_id
+
+_LIST: Final = load("events/list")
+_LIST_STORED: Final = load("events/list_stored")
+_LIST_DISPOSITION: Final = load("events/list_disposition")
+_GET: Final = load("events/get")
+_RAW: Final = load("events/raw")
+_LOCK_QUARANTINED: Final = load("events/lock_quarantined")
+_RELEASE: Final = load("events/release")
+_DISCARD: Final = load("events/discard")
+
+
+def list_events(session: Session, wanted: EventFilter) -> list[Event]:
+    """A page of events, newest first."""
+    statement = _LIST
+    if wanted.disposition is not None:
+        statement = _LIST_STORED if wanted.disposition == "stored" else _LIST_DISPOSITION
+    return [Event(**row) for row in fetch(session, statement, attrs.asdict(wanted))]
+
+
+def get_event(session: Session, event_id: object) -> Event:
+    """One event with its headers. Raises `NotFound`."""
+    row = fetch_one(session, _GET, {"id": canonical_id(event_id)})
+    if row is None:
+        raise NotFound(detail="There is no such event.")
+    return Event(**row)
+
+
+def raw_body(session: Session, event_id: object) -> tuple[bytes, str | None]:
+    """The bytes that came in, and the content type they came with. Raises `NotFound`."""
+    row = fetch_one(session, _RAW, {"id": canonical_id(event_id)})
+    if row is None:
+        raise NotFound(detail="There is no such event.")
+    return row["body"], row["content_type"]
+
+
+def release(session: Session, event_id: object, *, max_attempts: int) -> tuple[Event, Created]:
+    """quarantined -> a todo after all, on the event's own row; onto the live todo that holds the key, if there is one.
+
+    Raises `NotFound`; `Conflict` where it is not quarantined, or its endpoint is revoked. What the database still refuses
+    is raised as it was the first time, and the event stays quarantined.
+    """
+    row = fetch_one(session, _LOCK_QUARANTINED, {"id": canonical_id(event_id)})
+    if row is None:
+        raise _not_quarantined(session, event_id)
+    command = CreateTodo(
+        endpoint_id=row["endpoint_id"],
+        queue=row["queue"] or row["source"],
+        max_attempts=max_attempts,
+        payload=payload_of(row["body"]),
+        idempotency_key=row["external_id"],
+        source=row["source"],
+        event_id=row["id"],
+    )
+    (outcome,) = create(session, [command])
+    if not isinstance(outcome, Created):
+        if isinstance(outcome, QueueError) and outcome.code != "unauthorized":
+            raise outcome
+        raise Conflict(detail="The endpoint of this event was revoked; it takes no more todos.")
+    disposition = "stored" if outcome.created else "duplicate"
+    session.execute(
+        _RELEASE,
+        {
+            "endpoint_id": row["endpoint_id"],
+            "id": row["id"],
+            "disposition": disposition,
+            "todo_id": outcome.todo.id,
+        },
+    )
+    return get_event(session, row["id"]), outcome
+
+
+def discard(session: Session, event_id: object) -> Event:
+    """quarantined -> discarded. Raises `NotFound`; `Conflict` where it is not quarantined."""
+    row = fetch_one(session, _DISCARD, {"id": canonical_id(event_id)})
+    if row is None:
+        raise _not_quarantined(session, event_id)
+    return get_event(session, row["id"])
+
+
+def _not_quarantined(session: Session, event_id: object) -> Conflict:
+    event = get_event(session, event_id)
+    return Conflict(detail=f"This event is {event.disposition}; only a quarantined one waits for a decision.")

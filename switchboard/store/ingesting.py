@@ -1,0 +1,242 @@
+"""Ingest: an event and a todo for each message and endpoint, or nothing twice. SPEC-0002 Store-Then-Ack Coupling; R3, R18, R23.
+
+The events go in first: their unique index of native ids blocks a concurrent twin until it has committed, so the memory is
+never read before it is complete. Todos follow only for events that went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from switchboard.commands import Created, CreateTodo, Ingest, Ingested, IngestedFor, Outcome
+from switchboard.database.border import Session
+from switchboard.database.queries import load
+from switchboard.errors import RerunWhole
+from switchboard.ingestion import Delivery
+from switchboard.store.creating import create, insert_columns
+from switchboard.store.rows import Row, fetch
+
+_NOTE: Final = load("events/note")
+_SEEN: Final = load("events/seen")
+_COLLAPSE: Final = load("events/collapse")
+_ENDPOINTS_LIVE: Final = load("endpoints/live")
+
+OTHER_BYTES: Final = "this id was seen before with other bytes"
+ROUNDS_MAX: Final = 3
+"""A twin that commits between the note that met it and the look that seeks it costs one round more."""
+PLACES_MAX: Final = 16_000
+"""Events in one transaction; their ids hold the place in 14 bits."""
+
+
+@attrs.frozen
+class _Place:
+    """One endpoint of one command: what becomes one event. `fault` set means that it is to be quarantined."""
+
+    command: Ingest
+    endpoint_id: UUID
+    fault: str | None
+
+
+def ingest(session: Session, commands: Sequence[Ingest]) -> list[Outcome]:
+    """Stores each message for all its endpoints; an `Ingested` for each command, in order.
+
+    A message with a native id that was seen before, with the same bytes and whatever became of it, makes nothing; with
+    other bytes it is quarantined (R3). A body-hash key collapses onto a live todo only.
+    """
+    places = [_Place(command, endpoint_id, command.quarantine) for command in commands for endpoint_id in command.endpoint_ids]
+    if len(places) > PLACES_MAX:
+        raise ValueError(f"{len(places)} events are more than one transaction takes")
+    results: dict[int, IngestedFor] = {}
+    for _ in range(ROUNDS_MAX):
+        waiting = [number for number in range(len(places)) if number not in results]
+        if not waiting:
+            break
+        results |= _store(session, places, [number for number in waiting if places[number].fault is None])
+        left = [number for number in waiting if number not in results]
+        results |= _recognise(session, places, left)
+    if len(results) < len(places):
+        raise RerunWhole("a twin of this message keeps coming and going")
+    numbers = iter(range(len(places)))
+    return [Ingested(targets=tuple(results[next(numbers)] for _ in command.endpoint_ids)) for command in commands]
+
+
+def _store(session: Session, places: Sequence[_Place], numbers: Sequence[int]) -> dict[int, IngestedFor]:
+    """Notes new messages and makes their todos; what was seen before, or has no endpoint any more, is left out."""
+    if not numbers:
+        return {}
+    noted: dict[int, UUID] = {row["ordinal"]: row["id"] for row in _note(session, places, numbers, "stored")}
+    order = sorted(noted)
+    made = {row["ordinal"] for row in insert_columns(session, _columns(places, order, noted))} if order else set()
+    results = {
+        number: IngestedFor(
+            endpoint_id=places[number].endpoint_id, disposition="stored", event_id=noted[number], todo_id=noted[number]
+        )
+        for number in made
+    }
+    if len(made) < len(order):
+        results |= _collapse(session, places, [number for number in order if number not in made], noted)
+    return results
+
+
+def _collapse(
+    session: Session, places: Sequence[_Place], numbers: Sequence[int], noted: Mapping[int, UUID]
+) -> dict[int, IngestedFor]:
+    """Those whose key a live todo held: their events point at it. One that has ended meanwhile leaves room for a new todo."""
+    outcomes = create(session, [_todo_of(places[number], noted[number]) for number in numbers])
+    results: dict[int, IngestedFor] = {}
+    for number, outcome in zip(numbers, outcomes, strict=True):
+        if not isinstance(outcome, Created):
+            # The endpoint was revoked, or the twin changed, in this very moment: the next run sees it in peace.
+            raise RerunWhole(str(outcome))
+        results[number] = IngestedFor(
+            endpoint_id=places[number].endpoint_id,
+            disposition="stored" if outcome.created else "duplicate",
+            event_id=noted[number],
+            todo_id=outcome.todo.id,
+        )
+    session.execute(
+        _COLLAPSE,
+        {
+            "endpoint_ids": [places[number].endpoint_id for number in numbers],
+            "ids": [noted[number] for number in numbers],
+            "todo_ids": [results[number].todo_id for number in numbers],
+            "dispositions": [results[number].disposition for number in numbers],
+        },
+    )
+    return results
+
+
+def _recognise(session: Session, places: Sequence[_Place], numbers: Sequence[int]) -> dict[int, IngestedFor]:
+    """What the left ones are: seen before, of other bytes, to be quarantined anyway, or without a live endpoint."""
+    if not numbers:
+        return {}
+    asked = sorted({places[number].endpoint_id for number in numbers})
+    live = {row["id"] for row in fetch(session, _ENDPOINTS_LIVE, {"ids": asked})}
+    seen = {row["ordinal"]: row for row in fetch(session, _SEEN, _identities(places, numbers))}
+    results: dict[int, IngestedFor] = {}
+    strange: dict[int, str] = {}
+    for number in numbers:
+        place, row = places[number], seen[number]
+        if row["same"]:
+            results[number] = IngestedFor(
+                endpoint_id=place.endpoint_id, disposition="duplicate", event_id=row["id"], todo_id=row["todo_id"]
+            )
+        elif place.endpoint_id not in live:
+            results[number] = IngestedFor(endpoint_id=place.endpoint_id, disposition="refused")
+        elif place.fault is not None or row["other"]:
+            strange[number] = place.fault or OTHER_BYTES
+    return results | _quarantine(session, places, strange)
+
+
+def _quarantine(session: Session, places: Sequence[_Place], faults: Mapping[int, str]) -> dict[int, IngestedFor]:
+    """Keeps the event alone. Of equal ones in one batch only the first: the round after this one recognises the others."""
+    firsts: dict[tuple[UUID, str, bytes], int] = {}
+    for number in faults:
+        delivery = places[number].command.delivery
+        firsts.setdefault((places[number].endpoint_id, delivery.external_id, delivery.body_sha256), number)
+    chosen = sorted(firsts.values())
+    if not chosen:
+        return {}
+    marked = list(places)
+    for number in chosen:
+        marked[number] = attrs.evolve(places[number], fault=faults[number])
+    return {
+        row["ordinal"]: IngestedFor(
+            endpoint_id=places[row["ordinal"]].endpoint_id, disposition="quarantined", event_id=row["id"]
+        )
+        for row in _note(session, marked, chosen, "quarantined")
+    }
+
+
+def _note(session: Session, places: Sequence[_Place], numbers: Sequence[int], disposition: str) -> list[Row]:
+    deliveries = [places[number].command.delivery for number in numbers]
+    # What is the same for every message of an adapter goes over once, and a number for each message instead.
+    origins: dict[tuple[object, ...], int] = {}
+    told_by = [origins.setdefault(_origin(delivery), len(origins)) for delivery in deliveries]
+    adapters, queues, sources, families, trust_modes, verified, verify_details, content_types = zip(*origins, strict=True)
+    return fetch(
+        session,
+        _NOTE,
+        _identities(places, numbers)
+        | {
+            "origins": told_by,
+            "adapters": list(adapters),
+            "queues": list(queues),
+            "sources": list(sources),
+            "families": list(families),
+            "trust_modes": list(trust_modes),
+            "verified": list(verified),
+            "verify_details": list(verify_details),
+            "content_types": list(content_types),
+            "disposition": disposition,
+            "headers": _or_none([delivery.headers for delivery in deliveries]),
+            "bodies": [delivery.body for delivery in deliveries],
+            "errors": _or_none([places[number].fault for number in numbers]),
+        },
+    )
+
+
+def _origin(delivery: Delivery) -> tuple[object, ...]:
+    return (
+        delivery.adapter,
+        delivery.queue,
+        delivery.source,
+        delivery.family,
+        delivery.trust_mode,
+        delivery.verified,
+        delivery.verify_detail,
+        delivery.content_type,
+    )
+
+
+def _or_none(column: list[str | None]) -> list[str | None] | None:
+    """A column in which nothing stands need not travel: unnest makes the same of a null."""
+    return column if any(text is not None for text in column) else None
+
+
+def _identities(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, object]:
+    deliveries = [places[number].command.delivery for number in numbers]
+    return {
+        "ordinals": list(numbers),
+        "endpoint_ids": [places[number].endpoint_id for number in numbers],
+        "external_ids": [delivery.external_id for delivery in deliveries],
+        "native_ids": [delivery.native_id for delivery in deliveries],
+        "hashes": [delivery.body_sha256 for delivery in deliveries],
+    }
+
+
+def _columns(places: Sequence[_Place], numbers: Sequence[int], noted: Mapping[int, UUID]) -> dict[str, object]:
+    """The todos of these events, column by column; each has the id of its event."""
+    chosen = [places[number] for number in numbers]
+    ids = [noted[number] for number in numbers]
+    return {
+        "ordinals": numbers,
+        "endpoint_ids": [place.endpoint_id for place in chosen],
+        "queues": [place.command.delivery.queue for place in chosen],
+        "sources": [place.command.delivery.source for place in chosen],
+        "kinds": None,
+        "titles": None,
+        "payloads": [place.command.payload for place in chosen],
+        "assignees": None,
+        "caps": [place.command.max_attempts for place in chosen],
+        "keys": [place.command.delivery.external_id for place in chosen],
+        "event_ids": ids,
+        "given_ids": ids,
+    }
+
+
+def _todo_of(place: _Place, event_id: UUID) -> CreateTodo:
+    delivery = place.command.delivery
+    return CreateTodo(
+        endpoint_id=place.endpoint_id,
+        queue=delivery.queue,
+        max_attempts=place.command.max_attempts,
+        payload=place.command.payload,
+        idempotency_key=delivery.external_id,
+        source=delivery.source,
+        event_id=event_id,
+    )

@@ -1,0 +1,182 @@
+"""P10: from a Redis stream to todos, acknowledged after the commit, against the batch enqueue limit of the same run.
+
+    python -m tests.bench.redis_stream [ENTRIES]
+
+The limit is our own batch insert with nothing around it: `events/note.sql` and `todos/create.sql`, their parameters made
+beforehand, in batches as large as the adapter's, a commit each, from one client and from two (processes of their own), the
+better of the two. The same without the events shows what remembering costs. Trust the ratios of one run, never an absolute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from switchboard.database.border import Bounds, Session, session_conninfo
+from switchboard.database.embedded import start
+from switchboard.database.migrations import migrate
+from switchboard.database.queries import MIGRATIONS, load
+from switchboard.pull.source import BATCH_MESSAGES_MAX
+from switchboard.state_dir import prepare
+from tests.houses import Opener, wait_until
+from tests.redis.reading import ENDPOINT, count, stream, switch, until_state
+from tests.redis.servers import RedisServer, free_port
+
+ENTRIES = 40_000
+LIMIT_SECONDS = 6.0
+RATIO_MIN = 0.5
+ROUNDS = 3
+
+
+def main(entries: int) -> int:
+    """Runs it; prints the figures; 0 when P10 is reached."""
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-bench-"))
+    directory.chmod(0o755)
+    server = start(prepare(directory / "postgres"))
+    redis = RedisServer(directory=directory, port=free_port(), extra=["--appendfsync", "everysec"]).start()
+    opener = Opener(directory, lambda: fresh_database(server.conninfo))
+    try:
+        database = fresh_database(server.conninfo)
+        limits, events, rates = [], [], []
+        for turn in range(ROUNDS):  # in turns, so that all three see the same neighbours
+            limits.append(max(limit(database, clients, events=False) for clients in (1, 2)))
+            events.append(max(limit(database, clients, events=True) for clients in (1, 2)))
+            rates.append(measure(opener, redis, entries, turn))
+        print(f"limit of our own batch insert, event and todo   {max(events):>8,.0f} a second")
+        print(f"limit of the todos alone                        {max(limits):>8,.0f} a second")
+        print(f"stream -> event and todo -> ack                 {max(rates):>8,.0f} a second, of {entries:,} entries")
+        ratio = max(rates) / max(events)
+        print(f"P10: {ratio:.2f} of the limit (at least {RATIO_MIN}); {max(rates) / max(limits):.2f} of the todos alone")
+        return 0 if ratio >= RATIO_MIN else 1
+    finally:
+        opener.close()
+        redis.close()
+        server.stop(10)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def fresh_database(superuser: str) -> str:
+    """A migrated database that nobody has used."""
+    name = f"bench_{uuid4().hex[:12]}"
+    with psycopg.connect(superuser, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    conninfo = make_conninfo(superuser, dbname=name)
+    migrate(conninfo, directory=MIGRATIONS)
+    return conninfo
+
+
+def body(number: int) -> str:
+    """What every entry holds, here and there."""
+    return json.dumps(
+        {"order": number, "items": [{"sku": "A-1", "count": 3}], "note": "a hundred bytes or so of work to be done"}
+    )
+
+
+def limit(database: str, clients: int, *, events: bool) -> float:
+    """Rows a second that so many clients insert together."""
+    with multiprocessing.get_context("spawn").Pool(clients) as pool:
+        done = pool.starmap(insert_for, [(database, events)] * clients)
+    return sum(rows / seconds for rows, seconds in done)
+
+
+def insert_for(database: str, events: bool) -> tuple[int, float]:
+    """Inserts batches for a while; rows and seconds."""
+    with Session.connect(session_conninfo(database, Bounds.within(10)), autocommit=True, prepare_threshold=0) as session:
+        endpoint = session.execute(
+            "insert into endpoints (id, name, credential_sha256) values (gen_random_uuid(), %s, sha256(%s)) returning id",
+            (f"e-{uuid4().hex[:12]}", uuid4().bytes),
+        ).fetchone()
+        assert endpoint is not None
+        note, create = load("events/note"), load("todos/create")
+        rows = 0
+        began = time.monotonic()
+        spent = 0.0
+        while time.monotonic() - began - spent < LIMIT_SECONDS:
+            paused = time.monotonic()
+            todos, noted = parameters(endpoint[0], rows)
+            spent += time.monotonic() - paused
+            session.execute("begin")
+            if events:
+                session.execute(note, noted).fetchall()
+            session.execute(create, todos).fetchall()
+            session.execute("commit")
+            rows += BATCH_MESSAGES_MAX
+        return rows, time.monotonic() - began - spent
+
+
+def parameters(endpoint: UUID, first: int) -> tuple[dict[str, object], dict[str, object]]:
+    """The arrays of one batch, for both statements."""
+    size = BATCH_MESSAGES_MAX
+    keys = [f"redis:orders:{uuid4().int >> 80}-{first + number}" for number in range(size)]
+    bodies = [body(first + number) for number in range(size)]
+    same: dict[str, object] = {"ordinals": list(range(size)), "endpoint_ids": [endpoint] * size, "queues": ["work"] * size}
+    same |= {"sources": ["redis"] * size}
+    todos = same | {
+        "kinds": None,
+        "titles": None,
+        "payloads": bodies,
+        "assignees": None,
+        "caps": [5] * size,
+        "keys": keys,
+        "event_ids": None,
+        "given_ids": None,
+    }
+    noted: dict[str, object] = {
+        "ordinals": list(range(size)),
+        "endpoint_ids": [endpoint] * size,
+        "origins": [0] * size,
+        "adapters": ["orders"],
+        "queues": ["work"],
+        "sources": ["redis"],
+        "families": ["queue"],
+        "trust_modes": ["queue"],
+        "verified": [False],
+        "verify_details": ["redis acl: default"],
+        "content_types": [None],
+        "disposition": "stored",
+        "external_ids": keys,
+        "native_ids": [True] * size,
+        "headers": None,
+        "bodies": [text.encode() for text in bodies],
+        "hashes": [hashlib.sha256(text.encode()).digest() for text in bodies],
+        "errors": None,
+    }
+    return todos, noted
+
+
+def measure(opener: Opener, redis: RedisServer, entries: int, turn: int) -> float:
+    """Entries a second, from the first commit to the last, by the database's clock, all of them acknowledged."""
+    name = f"orders{turn}"
+    house = opener(adapters=[stream(redis, stream=name, enabled=False)])
+    house.vend(ENDPOINT)
+    until_state(house, "orders", "disabled")
+    for first in range(0, entries, 1_000):
+        with redis.client.pipeline(transaction=False) as pipe:
+            for number in range(first, first + 1_000):
+                pipe.xadd(name, {"payload": body(number)})
+            pipe.execute()
+    began = time.monotonic()
+    switch(house, "orders", "enable")
+    wait_until(lambda: count(house, "events") > 0, seconds=30, what="the first")
+    first_at = time.monotonic()
+    while redis.client.xinfo_groups(name)[0]["lag"] or redis.client.xpending(name, "switchboard")["pending"]:
+        time.sleep(0.02)
+    seconds = time.monotonic() - first_at
+    assert count(house) == entries
+    print(f"  round {turn + 1}: {entries / seconds:,.0f} a second, {first_at - began:.1f} s until the first", flush=True)
+    assert house.stop() == 0
+    return entries / seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else ENTRIES))
