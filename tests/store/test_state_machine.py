@@ -58,7 +58,7 @@ select t.*, case when t.state <> 'failed' then t.state when t.next_retry_at is n
 from todos t
 where t.endpoint_id = any (%s)
 """
-_HISTORY = "select todo_id, lease_token, attempt, owner, outcome from attempts where endpoint_id = any (%s)"
+_HISTORY = "select todo_id, lease_token, attempt, owner, outcome, by_holder from attempts where endpoint_id = any (%s)"
 
 # What a todo is never parted from.
 LASTING: Final = (
@@ -345,7 +345,8 @@ class StoreMachine(RuleBasedStateMachine):
                 wanted = attrs.evolve(command.then, owner=row["owner"])
                 following = self.to_be_handed(wanted, {id_: r for id_, r in self.rows.items() if id_ != command.todo_id})
                 moves.append(("claim", set(following)))
-        ended = self.history.get((command.todo_id, command.lease_token or uuid4()), {}).get("outcome")
+        end = self.history.get((command.todo_id, command.lease_token or uuid4()), {})
+        ended = end.get("outcome") if end.get("by_holder") else None  # what an operator ended is nobody's repetition
         (outcome,) = self.desk.hold(command)
         self.step(*moves)
         if row is None or not seen:
