@@ -7,6 +7,7 @@ names the command and the key; the connection is of no use after it.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -128,8 +129,18 @@ async def open_link(place: RedisPlace, *, client_name: str) -> AsyncIterator[Red
             await _greet(link, client_name)
             yield link
         finally:
-            with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
-                await trio_asyncio.aio_as_trio(connection.disconnect)(nowait=True)
+            await _hang_up(connection)
+
+
+async def _hang_up(connection: Connection) -> None:
+    """Closes the connection, also when nobody waits for it any more."""
+
+    async def close() -> None:
+        await connection.disconnect()  # waits: TLS takes its leave, and the loop that would close the socket is about to end
+        await asyncio.sleep(0)
+
+    with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
+        await trio_asyncio.aio_as_trio(close)()
 
 
 async def _connect(place: RedisPlace) -> Any:
@@ -151,7 +162,11 @@ async def _connect(place: RedisPlace) -> Any:
             options |= {"ssl_ca_certs": place.ca_file, "ssl_certfile": place.cert_file, "ssl_keyfile": place.key_file}
             options |= {"ssl_cert_reqs": "required", "ssl_check_hostname": True}
         connection: Connection = SSLConnection(**options) if place.tls else Connection(**options)
-        await trio_asyncio.aio_as_trio(connection.connect)()
+        try:
+            await trio_asyncio.aio_as_trio(connection.connect)()
+        except BaseException:
+            await _hang_up(connection)  # refused after the socket was there, or cancelled half way
+            raise
     except (RedisError, OSError, ssl.SSLError) as exc:
         raise BrokerError(f"{'AUTH' if _refuses_us(exc) else 'connect'}: {_said(exc)}") from exc
     return connection
@@ -181,6 +196,7 @@ async def _ask_sentinels(place: RedisPlace) -> tuple[str, int]:
         finally:
             for client in sentinel.sentinels:
                 await client.aclose()
+            await asyncio.sleep(0)  # as in _hang_up
         return found
 
     address: tuple[str, int] = await trio_asyncio.aio_as_trio(ask)()
