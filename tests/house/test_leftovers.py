@@ -142,9 +142,12 @@ def test_r29_the_proof_finds_what_is_left(open_house: Opener, database: str, ope
     """R29: the check that follows each house test does see a process and a session that are left behind."""
     directory = open_directory / f"left-{os.urandom(4).hex()}"
     with subprocess.Popen(["tail", "-f", f"{directory}/none", "/dev/null"], stderr=subprocess.DEVNULL) as left:
-        with pytest.raises(AssertionError, match=str(directory)):
-            no_leftovers([directory])
-        left.kill()
+        try:
+            wait_until(lambda: str(directory) in _words(left.pid), what="the command line of the process")
+            with pytest.raises(AssertionError, match=str(directory)):
+                no_leftovers([directory])
+        finally:
+            left.kill()  # else leaving this block would wait for it for ever
     no_leftovers([directory])
     with psycopg.connect(database, application_name="switchboard"), pytest.raises(AssertionError, match="session"):
         no_connections([database], seconds=0.1)
