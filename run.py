@@ -12,6 +12,16 @@ if __name__ == "__main__":
     for _number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(_number, lambda *_: os._exit(0))
 
+    from switchboard.cli.arguments import OPERATOR_COMMANDS, parse
+
+    arguments = parse(sys.argv[1:])
+    if arguments.command in OPERATOR_COMMANDS:
+        # They ask a house, and need nothing of what one is made of.
+        from switchboard.cli.operator_commands import run_operator_command
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command knows how to be interrupted
+        sys.exit(run_operator_command(arguments, os.environ))
+
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,61 +43,42 @@ from actors.pulse import Pulse
 from actors.reaper import reaper
 from actors.retry_scheduler import retry_scheduler
 from actors.slot_keeper import SlotKeeper
-from switchboard import VERSION, config, demo, log, slot_holder, state_dir
+from switchboard import VERSION, config, log, slot_holder, state_dir, sweeps
 from switchboard.adapter import Facts, Report
-from switchboard.cli import run_operator_command
-from switchboard.cli.arguments import OPERATOR_COMMANDS, parse
+from switchboard.cli.arguments import Arguments
 from switchboard.commands import Outcome
 from switchboard.config import Config
 from switchboard.database import house_lock, opening
 from switchboard.database.border import Bounds, Database
 from switchboard.database.opening import EmbeddedServer
-from switchboard.endpoint import Endpoint
 from switchboard.errors import ConfigError, StartError
-from switchboard.http import openapi, routes
-from switchboard.http.access import Access
-from switchboard.http.agent_claims import AgentClaims
-from switchboard.http.agent_todos import AgentTodos, Defaults
-from switchboard.http.exchange import Application
-from switchboard.http.machine import Machine, json_bytes
-from switchboard.http.operator_adapters import OperatorAdapters
-from switchboard.http.operator_endpoints import OperatorEndpoints
-from switchboard.http.operator_events import OperatorEvents
-from switchboard.http.operator_todos import OperatorTodos
-from switchboard.http.shell import Shell
+from switchboard.http.application import application
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
 from switchboard.pull.consumption import PullSettings
-from switchboard.redis_source import redis_source
 from switchboard.signals import closing_on_signals
 from switchboard.slot import Slots
-from switchboard.store import adapters, claiming, creating, endpoints, health, holding, ingesting, slots, sweeping
+from switchboard.store import adapters, claiming, creating, health, holding, ingesting, slots
 from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.supervisor import Actor, ActorHealth, supervise
-from switchboard.sweeper import sweep_until_done
 from switchboard.tally import Tally
-from switchboard.todo import Ring
 from switchboard.waiting_room import WaitingRoom
 
 DRAIN_SHARE = 0.6
 """How much of the grace requests in flight may take; the rest is for the ledger's last batch and the database."""
 STOP_SHARE = 0.25
-REVOKE_SWEEP_SECONDS_MAX = 5.0
-"""How long a revoke's answer waits for its sweep; the reaper goes on with whatever is left then (R17)."""
 BROKER_RETRY_SECONDS_MAX = 30.0
 REDIS = "redis"  # the `source` of every event and todo that comes from one
 DONE, CANNOT_START, BAD_CONFIGURATION = 0, 1, 2
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs one command; returns its exit code."""
-    args = parse(argv)
+def main(args: Arguments) -> int:
+    """Runs one command of those that are not asked of a house; returns its exit code."""
     if args.command == "version":
         return _say(f"switchboard {VERSION}")
-    if args.command in OPERATOR_COMMANDS:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command knows how to be interrupted
-        return run_operator_command(args, os.environ)
     if args.command == "demo":
+        from switchboard import demo  # with an HTTP client and a Redis client, which a house without adapters does without
+
         try:
             return demo.run(Path(__file__))
         except StartError as refusal:
@@ -178,7 +169,18 @@ async def _keep_house(
     pulse = Pulse(partial(database.transact, health.look, capacity="vital"))
     actors_health: dict[str, ActorHealth] = {}
     tallies = {adapter.name: Tally(name=adapter.name) for adapter in settings.adapters}
-    application = _application(settings, token, database, ledger, doorbell, room, pulse, actors_health, tallies)
+    app = application(
+        settings=settings,
+        operator_token=token,
+        database=database,
+        ledger=ledger,
+        undo=ledger.undo,
+        ring=doorbell.ring,
+        room=room,
+        beat=pulse.beat,
+        actors=actors_health,
+        adapters=tallies,
+    )
 
     actors = [
         Actor(name="pulse", run=pulse.run),
@@ -187,22 +189,22 @@ async def _keep_house(
         Actor(
             name="reaper",
             run=reaper(
-                reap=partial(sweep_until_done, "reap", _sweeps(database, sweeping.REAP), doorbell.ring),
-                drain_revoked=partial(_drain_revoked, database),
+                reap=partial(sweeps.reap, database, doorbell.ring),
+                drain_revoked=partial(sweeps.drain_revoked, database),
                 interval_seconds=settings.queue.reap_interval_seconds,
             ),
         ),
         Actor(
             name="retry_scheduler",
             run=retry_scheduler(
-                requeue=partial(sweep_until_done, "requeue", _sweeps(database, sweeping.REQUEUE), doorbell.ring),
+                requeue=partial(sweeps.requeue, database, doorbell.ring),
                 interval_seconds=settings.queue.retry_interval_seconds,
             ),
         ),
         Actor(
             name="front_door",
             run=front_door(
-                app=application,
+                app=app,
                 listeners=listening.listeners,
                 closing=closing,
                 drain_seconds=grace_seconds * DRAIN_SHARE,
@@ -234,6 +236,8 @@ def _adapter_actors(
     settings: Config, database: Database, ledger: Ledger, tallies: Mapping[str, Tally], holder: UUID
 ) -> list[Actor]:
     """The pull adapters, one actor each, and the two that tell them what they may do."""
+    from switchboard.redis_source import redis_source  # redis-py with it, which a house without adapters does without
+
     facts = [
         Facts(
             name=adapter.name,
@@ -303,57 +307,6 @@ class _Open:
             self.greet()
 
 
-def _application(
-    settings: Config,
-    token: str,
-    database: Database,
-    ledger: Ledger,
-    doorbell: Doorbell,
-    room: WaitingRoom,
-    pulse: Pulse,
-    actors_health: Mapping[str, ActorHealth],
-    tallies: Mapping[str, Tally],
-) -> Application:
-    """Every handler with what it needs, bound to its route."""
-    defaults = Defaults(
-        lease_seconds=settings.queue.lease_seconds,
-        max_attempts=settings.queue.max_attempts,
-        payload_bytes=settings.limits.payload_bytes,
-    )
-
-    def find(credential_sha256: bytes) -> Awaitable[Endpoint | None]:
-        return database.transact(partial(endpoints.by_credential, credential_sha256=credential_sha256), capacity="vital")
-
-    access = Access(find=find, operator_token=token)
-    shell = Shell(
-        access=access,
-        undo=ledger.undo,
-        payload_bytes_max=settings.limits.payload_bytes,
-        batch_body_bytes_max=settings.limits.batch_body_bytes,
-    )
-    transact, ring = database.transact, doorbell.ring
-    todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
-    claims = AgentClaims(ledger=ledger, defaults=defaults, room=room)
-
-    def forget(endpoint_id: UUID) -> None:
-        access.forget()
-        room.wake_all(endpoint_id)
-
-    tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(_drain, database))
-    any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
-    pulled = OperatorAdapters(transact=transact, names=list(tallies))
-    events = OperatorEvents(transact=transact, ring=ring, max_attempts=settings.queue.max_attempts)
-    machine = Machine(database=pulse.beat, actors=actors_health, adapters=tallies)
-    table = [
-        *routes.agent_routes(todos, claims),
-        *routes.operator_routes(tenants, any_todos),
-        *routes.ingestion_routes(pulled, events),
-        *routes.machine_routes(machine),
-    ]
-    machine.openapi = json_bytes(openapi.describe(table))
-    return shell.application(table)
-
-
 def _batches(database: Database, turns: OverdueTurns) -> RunBatch:
     """The store behind the ledger's lanes: one call, one thread, one transaction."""
 
@@ -367,27 +320,6 @@ def _batches(database: Database, turns: OverdueTurns) -> RunBatch:
         return await database.transact(partial(holding.hold, commands=commands, turns=turns), capacity="holders")
 
     return run_batch
-
-
-def _sweeps(database: Database, kind: sweeping.Sweep) -> Callable[[Sequence[UUID]], Awaitable[sweeping.Swept]]:
-    return lambda bad: database.transact(partial(sweeping.sweep, kind=kind, bad=bad))
-
-
-async def _drain(database: Database, endpoint_id: UUID) -> int:
-    """Dead-letters what a revoked endpoint left open, as much as fits into a caller's patience; returns how many (R17)."""
-
-    def batch(bad: Sequence[UUID]) -> Awaitable[sweeping.Swept]:
-        return database.transact(partial(sweeping.sweep_revoked, endpoint_id=endpoint_id, bad=bad))
-
-    def nobody(ring: Ring) -> None:
-        """Nothing that is dead-lettered rings."""
-
-    return await sweep_until_done("revoke", batch, nobody, seconds_max=REVOKE_SWEEP_SECONDS_MAX)
-
-
-async def _drain_revoked(database: Database) -> int:
-    """The same for every endpoint whose books are still open: for what a caller had no patience for, and stragglers."""
-    return sum([await _drain(database, id_) for id_ in await database.transact(sweeping.draining_endpoints)])
 
 
 async def _close_room(closing: trio.Event, room: WaitingRoom) -> None:
@@ -432,4 +364,4 @@ def _complain(text: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(arguments))

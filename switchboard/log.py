@@ -16,42 +16,15 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-# A value longer than this is cut: a log line is for a person, and nobody may fill the disk with one request.
-VALUE_CHARACTERS_MAX = 8_192
-
-# What is looked through for secrets before the cut. Whatever lies beyond is never shown, so it needs no look.
-SCANNED_CHARACTERS_MAX = 16_384
+from switchboard.masking import HIDDEN, SCANNED_CHARACTERS_MAX, mask
 
 # Deeper than this a value is shown by its type alone; it also ends a structure that contains itself.
 DEPTH_MAX = 6
 ITEMS_MAX = 100
 
-HIDDEN = "***"
-
 # Keys whose value is a secret whatever it looks like.
 _SECRET_KEY = re.compile(
     r"(?i)(password|passwd|passphrase|secret|credential|authorization|api_?key|^token$|(?:operator|path|bearer)_token)"
-)
-
-# Each pattern keeps what helps the reader and hides the rest. They may hide too much (a harmless '@' late in a query),
-# never too little; every repetition is bounded, so that a long line of the wrong bytes costs no time.
-_SECRETS = (
-    # Credentials of ours, and the signing secrets of webhooks, by their prefix.
-    (re.compile(r"(sbk|sbo|whsec)(_|%5[fF])[A-Za-z0-9_\-+/=.%~]+"), rf"\1_{HIDDEN}"),
-    # The token in a webhook's path, near misses of that path included (C59): /hook/…, //hooks//…, %2Fhooks%2F…
-    (re.compile(r"(?i)((?:/|%2f)hooks?(?:/|%2f)+)[^\s\"'?#<>]+"), rf"\1{HIDDEN}"),
-    # The password of a URL. A password may itself hold '@' or '/', so everything up to the last '@' goes.
-    (re.compile(r"(?i)([a-z][a-z0-9+.\-]{0,20}://[^\s:/@\"']{0,256}):[^\s\"'<>]{0,1024}@"), rf"\1:{HIDDEN}@"),
-    # password=…, as libpq and query strings write it, and "password": "…" of JSON.
-    (
-        re.compile(
-            r"(?i)((?:password|passwd|passphrase|secret|api_?key|access_token)[\"']?\s{0,8}[=:]\s{0,8})"
-            # Any number of backslashes keeps a quote inside: the text may have been through a repr already.
-            r"(?:'(?:\\+.|[^'\\]){0,1024}+'?|\"(?:\\+.|[^\"\\]){0,1024}+\"?|[^\s\"',;&)}\]]+)"
-        ),
-        rf"\1{HIDDEN}",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)\s{1,8}[A-Za-z0-9_\-+/=.~]{6,}"), rf"\1 {HIDDEN}"),
 )
 
 
@@ -92,16 +65,6 @@ def configure(*, stream: TextIO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-
-
-def mask(text: str) -> str:
-    """`text` with everything hidden that could be a secret, cut to VALUE_CHARACTERS_MAX."""
-    text = text[:SCANNED_CHARACTERS_MAX]
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    if len(text) > VALUE_CHARACTERS_MAX:
-        return text[:VALUE_CHARACTERS_MAX] + " … cut"
-    return text
 
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -21,7 +21,7 @@ import structlog
 import trio
 
 from switchboard.errors import StartError, Unavailable
-from switchboard.log import mask
+from switchboard.masking import mask
 
 RETRY_FIRST_SECONDS = 0.5
 

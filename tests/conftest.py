@@ -30,12 +30,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--long`, what is marked long is skipped, and says so."""
-    if config.getoption("--long"):
-        return
+    """Without `--long`, what is marked long is skipped, and says so. Tests that share a house stay with one worker.
+
+    All others go to whichever worker is free: a file of slow tests would else keep one busy long after the others are done.
+    """
     for item in items:
-        if item.get_closest_marker("long"):
+        if item.get_closest_marker("long") and not config.getoption("--long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: run with --long"))
+        if any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):  # type: ignore[attr-defined]  # pytest has no public way to ask for it
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 @pytest.fixture(scope="session")

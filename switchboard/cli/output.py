@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
 from switchboard.cli.failures import CommandError, OutputClosed
-from switchboard.log import mask
+from switchboard.masking import mask
 
 CELL_CHARACTERS_MAX: Final = 60
 

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
 from switchboard.errors import BrokerError
-from switchboard.log import mask
+from switchboard.masking import mask
 from switchboard.pull.redis_url import RedisPlace
 
 CONNECT_SECONDS_MAX: Final = 5.0

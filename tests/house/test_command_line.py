@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from switchboard import VERSION
-from switchboard.cli import run_operator_command
 from switchboard.cli.arguments import parse
+from switchboard.cli.operator_commands import run_operator_command
 from tests.houses import RUN, House, Opener, run
 
 NOBODY = "http://127.0.0.1:1"

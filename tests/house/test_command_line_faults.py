@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.cli import arguments, client, run_operator_command
+from switchboard.cli import arguments, client
+from switchboard.cli.operator_commands import run_operator_command
 
 TOKEN = "sbo_hunter2-marker"
 SOME_ID = "0198c0de-0000-7000-8000-000000000001"

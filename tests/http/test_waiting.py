@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ AT_ONCE_SECONDS = 0.5
 """A ring takes milliseconds. The look that waiters take for themselves comes once a second, and would pass for no ring."""
 
 SEATED_SECONDS = 0.3
-"""How long a claim gets to sit down: what it does then is nothing, so nothing tells it from outside."""
+"""How long a claim gets to be sent. What it does once it sits is nothing, so nothing tells that from outside."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,9 @@ class Waiters:
                 self._wait, http or self._http, name, {"owner": name, "wait_seconds": wait_seconds} | fields
             )
             await trio.sleep(SEATED_SECONDS / len(names))
+        # Claims go through one lane in the order of their arrival: once a few later ones are answered, these have looked.
+        for _ in range(3):
+            assert (await self._http.post(f"/v1/todos/{uuid4()}/claim")).status_code == 404
 
     async def _wait(self, http: httpx.AsyncClient, name: str, body: dict[str, Any]) -> None:
         reply = await http.post("/v1/claims", json=body)

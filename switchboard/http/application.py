@@ -1,0 +1,82 @@
+"""Every handler with what it needs, bound to its route: the one place that knows all that answers over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from uuid import UUID
+
+from switchboard import sweeps
+from switchboard.config import Config
+from switchboard.database.border import Database
+from switchboard.endpoint import Endpoint
+from switchboard.http import openapi, routes
+from switchboard.http.access import Access
+from switchboard.http.agent_claims import AgentClaims
+from switchboard.http.agent_todos import AgentTodos, Defaults
+from switchboard.http.call import Ledger
+from switchboard.http.exchange import Application
+from switchboard.http.machine import Beat, Machine, json_bytes
+from switchboard.http.operator_adapters import OperatorAdapters
+from switchboard.http.operator_endpoints import OperatorEndpoints
+from switchboard.http.operator_events import OperatorEvents
+from switchboard.http.operator_todos import OperatorTodos
+from switchboard.http.shell import Shell
+from switchboard.store import endpoints
+from switchboard.supervisor import ActorHealth
+from switchboard.tally import Tally
+from switchboard.todo import Ring, Todo
+from switchboard.waiting_room import WaitingRoom
+
+
+def application(
+    *,
+    settings: Config,
+    operator_token: str,
+    database: Database,
+    ledger: Ledger,
+    undo: Callable[[Sequence[Todo]], None],
+    ring: Callable[[Ring], None],
+    room: WaitingRoom,
+    beat: Callable[[], Beat],
+    actors: Mapping[str, ActorHealth],
+    adapters: Mapping[str, Tally],
+) -> Application:
+    """The ASGI application of the whole contract."""
+    defaults = Defaults(
+        lease_seconds=settings.queue.lease_seconds,
+        max_attempts=settings.queue.max_attempts,
+        payload_bytes=settings.limits.payload_bytes,
+    )
+
+    def find(credential_sha256: bytes) -> Awaitable[Endpoint | None]:
+        return database.transact(partial(endpoints.by_credential, credential_sha256=credential_sha256), capacity="vital")
+
+    access = Access(find=find, operator_token=operator_token)
+
+    def forget(endpoint_id: UUID) -> None:
+        access.forget()
+        room.wake_all(endpoint_id)
+
+    shell = Shell(
+        access=access,
+        undo=undo,
+        payload_bytes_max=settings.limits.payload_bytes,
+        batch_body_bytes_max=settings.limits.batch_body_bytes,
+    )
+    transact = database.transact
+    todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
+    claims = AgentClaims(ledger=ledger, defaults=defaults, room=room)
+    tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(sweeps.drain, database))
+    any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
+    pulled = OperatorAdapters(transact=transact, names=list(adapters))
+    events = OperatorEvents(transact=transact, ring=ring, max_attempts=settings.queue.max_attempts)
+    machine = Machine(database=beat, actors=actors, adapters=adapters)
+    table = [
+        *routes.agent_routes(todos, claims),
+        *routes.operator_routes(tenants, any_todos),
+        *routes.ingestion_routes(pulled, events),
+        *routes.machine_routes(machine),
+    ]
+    machine.openapi = json_bytes(openapi.describe(table))
+    return shell.application(table)
