@@ -307,7 +307,7 @@ def test_c32_a_server_that_refuses_writes(open_house: Opener, redis_server: Redi
     wait_until(lambda: client.llen("jobs:switchboard-1") == 0, what="an empty processing list")
 
 
-@pytest.mark.parametrize("minutes", [0.2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("minutes", [0.1, pytest.param(3, marks=pytest.mark.long)])
 def test_c25_idle(open_house: Opener, redis_server: RedisServer, minutes: float) -> None:
     """C25: idle, there is no error line, one stable connection for each adapter, hardly any work, and no storm of queries;
     switching one off still takes effect within two seconds.

@@ -300,6 +300,10 @@ def test_r31_slots_of_two_processes(open_house: Opener, redis_server: RedisServe
         two.kill()
         left = client.xpending_range("orders", "switchboard", "-", "+", 100, consumername="switchboard-2")
         assert left
+    had = client.llen("jobs:switchboard-2")
+    time.sleep(2)
+    assert client.llen("jobs:switchboard-2") == had  # its slot is still its own, so nobody touches its list
+    rows_changed(one, "update slots set beat_at = beat_at - interval '1 minute' where slot = 2")
     wait_until(lambda: pending(redis_server) == 0, seconds=40, what="nothing left behind")
     wait_until(lambda: client.llen("jobs:switchboard-2") == 0, seconds=20, what="nothing left behind in the list")
     assert count(one, "todos", "source = 'redis' and idempotency_key like 'redis:orders:%%'") == client.xlen("orders")
