@@ -23,8 +23,8 @@ if __name__ == "__main__":
         sys.exit(run_operator_command(arguments, os.environ))
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from actors.postgres_keeper import postgres_keeper
 from actors.pull_adapter import PullAdapter
 from actors.pulse import Pulse
 from actors.reaper import reaper
+from actors.relay import Relay
 from actors.retry_scheduler import retry_scheduler
 from actors.slot_keeper import SlotKeeper
 from switchboard import VERSION, config, log, slot_holder, state_dir, sweeps
@@ -50,19 +51,23 @@ from switchboard.commands import Outcome
 from switchboard.config import Config
 from switchboard.database import house_lock, opening
 from switchboard.database.border import Bounds, Database
+from switchboard.database.notices import Notices, open_notices
 from switchboard.database.opening import EmbeddedServer
+from switchboard.endpoint import Endpoint
 from switchboard.errors import ConfigError, StartError
+from switchboard.http.access import Access
 from switchboard.http.application import application
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
 from switchboard.pull.consumption import PullSettings
 from switchboard.signals import closing_on_signals
 from switchboard.slot import Slots
-from switchboard.store import adapters, claiming, creating, health, holding, ingesting, slots
+from switchboard.store import adapters, attending, claiming, creating, endpoints, health, holding, ingesting, slots
 from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.supervisor import Actor, ActorHealth, supervise
 from switchboard.tally import Tally
-from switchboard.waiting_room import WaitingRoom
+from switchboard.todo import Ring
+from switchboard.waiting_room import Scope, WaitingRoom
 
 DRAIN_SHARE = 0.6
 """How much of the grace requests in flight may take; the rest is for the ledger's last batch and the database."""
@@ -162,21 +167,31 @@ async def _keep_house(
     directory = state_dir.prepare(settings.server.state_dir)
     token = state_dir.operator_token(directory, settings.server.operator_token)
     grace_seconds = settings.server.shutdown_grace_seconds
-    database = Database(conninfo, pool_size=settings.database.pool_size, bounds=Bounds.within(grace_seconds))
+    bounds = Bounds.within(grace_seconds)
+    database = Database(conninfo, pool_size=settings.database.pool_size, bounds=bounds)
     room = WaitingRoom()
-    doorbell = Doorbell(room)
-    ledger = Ledger(run_batch=_batches(database, OverdueTurns()), ring=doorbell.ring)
+    access = Access(find=partial(_find_endpoint, database), operator_token=token)
+    doorbell = Doorbell(room, look=partial(_look, database))
+    relay = _relay(database, partial(open_notices, conninfo, bounds), room, doorbell, access)
+
+    def ring(todo: Ring) -> None:
+        """Whatever became pending here is announced here and in the other processes."""
+        doorbell.ring(todo)
+        relay.tell(todo)
+
+    ledger = Ledger(run_batch=_batches(database, OverdueTurns()), ring=ring)
     pulse = Pulse(partial(database.transact, health.look, capacity="vital"))
     actors_health: dict[str, ActorHealth] = {}
     tallies = {adapter.name: Tally(name=adapter.name) for adapter in settings.adapters}
     app = application(
         settings=settings,
-        operator_token=token,
+        access=access,
         database=database,
         ledger=ledger,
         undo=ledger.undo,
-        ring=doorbell.ring,
+        ring=ring,
         room=room,
+        tell_others=relay.tell_changed,
         beat=pulse.beat,
         actors=actors_health,
         adapters=tallies,
@@ -186,10 +201,11 @@ async def _keep_house(
         Actor(name="pulse", run=pulse.run),
         Actor(name="ledger", run=ledger.run),
         Actor(name="doorbell", run=doorbell.run),
+        Actor(name="relay", run=relay.run, essential=False),
         Actor(
             name="reaper",
             run=reaper(
-                reap=partial(sweeps.reap, database, doorbell.ring),
+                reap=partial(sweeps.reap, database, ring),
                 drain_revoked=partial(sweeps.drain_revoked, database),
                 interval_seconds=settings.queue.reap_interval_seconds,
             ),
@@ -197,7 +213,7 @@ async def _keep_house(
         Actor(
             name="retry_scheduler",
             run=retry_scheduler(
-                requeue=partial(sweeps.requeue, database, doorbell.ring),
+                requeue=partial(sweeps.requeue, database, ring),
                 interval_seconds=settings.queue.retry_interval_seconds,
             ),
         ),
@@ -320,6 +336,32 @@ def _batches(database: Database, turns: OverdueTurns) -> RunBatch:
         return await database.transact(partial(holding.hold, commands=commands, turns=turns), capacity="holders")
 
     return run_batch
+
+
+async def _find_endpoint(database: Database, credential_sha256: bytes) -> Endpoint | None:
+    return await database.transact(partial(endpoints.by_credential, credential_sha256=credential_sha256), capacity="vital")
+
+
+async def _look(database: Database, scopes: Sequence[Scope], credentials: Set[tuple[UUID, bytes]]) -> attending.Seen:
+    work = partial(attending.look, scopes=scopes, credentials=credentials)
+    return await database.transact(work, capacity="vital")
+
+
+def _relay(
+    database: Database,
+    open_line: Callable[[], AbstractAsyncContextManager[Notices]],
+    room: WaitingRoom,
+    doorbell: Doorbell,
+    access: Access,
+) -> Relay:
+    return Relay(
+        open_line=open_line,
+        room=room,
+        pending=lambda todos: database.transact(partial(attending.pending, todos=todos), capacity="vital"),
+        refused=lambda credentials: database.transact(partial(attending.refused, credentials=credentials), capacity="vital"),
+        hear=doorbell.ring,
+        forget=access.forget,
+    )
 
 
 async def _close_room(closing: trio.Event, room: WaitingRoom) -> None:

@@ -1,58 +1,126 @@
-"""The doorbell: hears that todos became pending, and wakes whoever waits for them (R25).
+"""The doorbell: hears that todos became pending, and tells whoever attends (R25).
 
-Rings come in by `ring`, which never waits: after a commit, from the ledger and the sweeps. They are hints. When the inbox is
-full they are dropped, and the look that waiters take for themselves once a second makes up for it.
+Rings come in by `ring`, which never waits: after a commit, from the ledger, the sweeps, and other processes. They are hints.
+What was lost on the way (a full inbox, a process that died between its commit and its ring, another process whose word did
+not arrive) is made up for by one look a second, for everybody who attends together, and by none while nobody does. The same
+look ends those whose credential is no longer good (R17).
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence, Set
+from typing import Final, Protocol
+from uuid import UUID
 
 import structlog
 import trio
 
+from switchboard.errors import SwitchboardError
 from switchboard.todo import Ring
-from switchboard.waiting_room import WaitingRoom
+from switchboard.waiting_room import Scope, WaitingRoom
 
 RINGS_WAITING_MAX: Final = 10_000
 RINGS_AT_ONCE_MAX: Final = 1_000
 LOOK_SECONDS: Final = 1.0
+REMEMBERED_MAX: Final = 20_000
+"""Todos of which is remembered when they rang last, so that a look tells listeners only of those that did not ring."""
+RING_SECONDS_MAX: Final = 2.0
+"""A ring comes this long after its commit at the latest, as far as telling a lost one from a late one goes."""
 
 _log = structlog.get_logger("doorbell")
 
 
-class Doorbell:
-    """One inbox of rings, one room of waiters."""
+class Head(Protocol):
+    """A todo that waits for somebody who is here."""
 
-    def __init__(self, room: WaitingRoom) -> None:
+    @property
+    def ring(self) -> Ring:
+        """What its ring says."""
+        ...
+
+    @property
+    def pending_seconds(self) -> float:
+        """For how long it has been pending."""
+        ...
+
+
+class Seen(Protocol):
+    """What a look at the database saw."""
+
+    @property
+    def heads(self) -> Sequence[Head]:
+        """What waits, the oldest of each line."""
+        ...
+
+    @property
+    def refused(self) -> Sequence[tuple[UUID, bytes]]:
+        """Credentials that are no longer good."""
+        ...
+
+
+Look = Callable[[Sequence[Scope], Set[tuple[UUID, bytes]]], Awaitable[Seen]]
+
+
+class Doorbell:
+    """One inbox of rings, one room of attendants."""
+
+    def __init__(self, room: WaitingRoom, *, look: Look) -> None:
         self._room = room
+        self._look = look
         self._inbox, self._rings = trio.open_memory_channel[Ring](RINGS_WAITING_MAX)
+        self._rung_at: OrderedDict[UUID, float] = OrderedDict()
         self.dropped = 0
 
     def ring(self, ring: Ring) -> None:
-        """Announces a pending todo. Never waits, never fails: a ring that finds the inbox full is dropped."""
+        """Announces a todo that became pending. Never waits, never fails: a ring that finds the inbox full is dropped."""
         try:
             self._inbox.send_nowait(ring)
         except trio.WouldBlock:
             self.dropped += 1
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The actor: fans rings out, and once a second lets the waiters look. Ends only by cancellation."""
+        """The actor: fans rings out, and once a second looks for those who attend. Ends only by cancellation."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look_once_a_second)
             task_status.started()
             while True:
-                self._room.ring(await self._rings.receive())
+                self._fan_out(await self._rings.receive())
                 # A batch rings hundreds of times at once: one turn of the scheduler for all of them, not one for each.
                 with contextlib.suppress(trio.WouldBlock):
                     for _ in range(RINGS_AT_ONCE_MAX):
-                        self._room.ring(self._rings.receive_nowait())
+                        self._fan_out(self._rings.receive_nowait())
+                await trio.lowlevel.checkpoint()
+
+    def _fan_out(self, ring: Ring) -> None:
+        self._room.ring(ring)
+        self._rung_at[ring.todo_id] = trio.current_time()
+        self._rung_at.move_to_end(ring.todo_id)
+        if len(self._rung_at) > REMEMBERED_MAX:
+            self._rung_at.popitem(last=False)
 
     async def _look_once_a_second(self) -> None:
         while True:
             await trio.sleep(LOOK_SECONDS)
-            self._room.look_for_yourselves()
             if self.dropped:
-                _log.info("rings_dropped", rings=self.dropped)
+                _log.info(
+                    "rings_dropped", rings=self.dropped, reason="too many at once; the look of this second makes up for them"
+                )
                 self.dropped = 0
+            if len(self._room):
+                try:
+                    seen = await self._look(self._room.scopes(), self._room.credentials())
+                except SwitchboardError:
+                    continue  # the pulse tells that the database is away, and nobody can be told of work that nobody can see
+                self._make_up_for(seen)
+
+    def _make_up_for(self, seen: Seen) -> None:
+        for endpoint_id, credential_sha256 in seen.refused:
+            self._room.refuse(endpoint_id, credential_sha256)
+        for head in seen.heads:
+            rung_at = self._rung_at.get(head.ring.todo_id)
+            if rung_at is None or trio.current_time() - rung_at > head.pending_seconds + RING_SECONDS_MAX:
+                self._fan_out(head.ring)
+            else:
+                self._room.wake(head.ring)

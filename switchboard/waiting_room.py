@@ -1,12 +1,23 @@
-"""Who waits for work, and who is woken by a ring (R25). All of it synchronous; the doorbell and the claims do the waiting.
+"""Who waits for work, and who hears a ring (R25). All of it synchronous: the doorbell, claims and streams do the waiting.
 
-A ring wakes the waiter of its endpoint who has waited longest and may claim the todo; one that then does not claim passes
-the wake on. Once a second the oldest waiter of each scope looks for itself: a lost ring costs a second, never work, and a
-thousand waiters of one queue cost one look a second.
+Two kinds of attendants, found by endpoint first and queue second:
+
+- a **waiter** is a claim that found nothing. Of these a ring wakes one: the one who has waited longest of those who may
+  claim the todo. One that then does not claim passes the wake on.
+- a **listener** is a session (an event stream, an MCP session). All that may claim the todo hear of it, each through a small
+  buffer; one whose buffer is full is told to look again instead.
+
+Nobody here is looked through for a ring that does not concern it: ten thousand waiters cost a ring no more than one does.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, count
+from operator import attrgetter
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -14,70 +25,202 @@ import trio
 
 from switchboard.todo import Ring
 
+RINGS_BUFFERED_MAX: Final = 100
+"""What a listener may be behind. A ring is a hint: beyond this one look at what waits says as much."""
+
+Line = tuple[UUID, str | None, str | None]
+"""Endpoint, queue (None: any of its queues), and the owner for whom a todo is assigned (None: todos that are anybody's)."""
+
+_seat = attrgetter("seat")
+
 
 @attrs.define(kw_only=True, eq=False)
-class Waiter:
-    """One waiting claim: its endpoint, its queues (empty: any), the owner it claims for, and the bell it hears."""
+class Attendant:
+    """Somebody who is there for one endpoint, by one credential, for some queues (empty: any) and one owner."""
 
     endpoint_id: UUID
+    credential_sha256: bytes = attrs.field(repr=False)
     queues: frozenset[str]
     owner: str
     bell: trio.Event = attrs.field(factory=trio.Event)
-    heard: Ring | None = None
+    refused: bool = False
+    """Its credential is no longer good (R17)."""
 
-    def may_claim(self, ring: Ring) -> bool:
-        """Whether a claim of this waiter could be handed the todo that rang."""
-        return (not self.queues or ring.queue in self.queues) and ring.assignee in (None, self.owner)
+    def lines(self) -> Iterator[Line]:
+        """Every line that it stands in."""
+        for queue in self.queues or (None,):
+            yield self.endpoint_id, queue, None
+            yield self.endpoint_id, queue, self.owner
+
+
+@attrs.define(kw_only=True, eq=False)
+class Waiter(Attendant):
+    """One waiting claim. `heard` is the ring that woke it, until it has acted on it."""
+
+    heard: Ring | None = None
+    seat: int = 0
+
+
+@attrs.define(kw_only=True, eq=False)
+class Listener(Attendant):
+    """One attached session. `look_again` says that it missed rings, and has to look at what waits."""
+
+    look_again: bool = False
+    _rings: deque[Ring] = attrs.field(factory=deque)
+
+    def hear(self, ring: Ring) -> None:
+        """Notes the ring, or that there were too many to note."""
+        if len(self._rings) >= RINGS_BUFFERED_MAX:
+            self._rings.clear()
+            self.look_again = True
+        if not self.look_again:
+            self._rings.append(ring)
+        self.bell.set()
+
+    def take(self) -> list[Ring]:
+        """What it heard since it took last. The bell rings for the next."""
+        taken = list(self._rings)
+        self._rings.clear()
+        self.bell = trio.Event()
+        return taken
+
+
+@attrs.frozen(kw_only=True)
+class Scope:
+    """A line that somebody stands in, and how many todos its attendants could use."""
+
+    endpoint_id: UUID
+    queue: str | None
+    owner: str | None
+    wanted: int
 
 
 class WaitingRoom:
-    """The waiters, by endpoint first and in order of arrival within it."""
+    """All attendants of this process."""
 
     def __init__(self) -> None:
-        self._by_endpoint: dict[UUID, dict[Waiter, None]] = {}
+        self._waiting: dict[Line, list[Waiter]] = {}  # those not woken yet, the oldest first
+        self._listening: dict[Line, dict[Listener, None]] = {}
+        self._present: dict[UUID, dict[Attendant, None]] = {}
+        self._seats = count()
         self.closed = False
 
     def enter(self, waiter: Waiter) -> None:
         """Sits down last. Enter before the first look at the database, so that no ring falls between the two."""
-        self._by_endpoint.setdefault(waiter.endpoint_id, {})[waiter] = None
+        waiter.seat = next(self._seats)
+        self._admit(waiter)
+        self._line_up(waiter)
 
-    def leave(self, waiter: Waiter) -> None:
-        """Forgets the waiter at once. A ring that it has not acted upon yet goes to the next one."""
-        waiters = self._by_endpoint[waiter.endpoint_id]
-        del waiters[waiter]
-        if not waiters:
-            del self._by_endpoint[waiter.endpoint_id]
-        if waiter.heard is not None:
-            self.ring(waiter.heard)
+    def wait_again(self, waiter: Waiter) -> None:
+        """Back to its old seat, after a wake that led to nothing."""
+        waiter.bell = trio.Event()
+        if self.closed or waiter.refused:
+            waiter.bell.set()
+        else:
+            self._line_up(waiter)
+
+    def attend(self, listener: Listener) -> None:
+        """Hears every ring from now on. Attend before the first look at the database, so that no ring falls between the two."""
+        self._admit(listener)
+        for line in listener.lines():
+            self._listening.setdefault(line, {})[listener] = None
+        if self.closed:
+            listener.bell.set()
+
+    def leave(self, attendant: Attendant) -> None:
+        """Forgets it at once. A ring that a waiter has not acted upon yet goes to the next one."""
+        present = self._present[attendant.endpoint_id]
+        del present[attendant]
+        if not present:
+            del self._present[attendant.endpoint_id]
+        if isinstance(attendant, Waiter):
+            self._step_out(attendant)
+            if attendant.heard is not None:
+                self.wake(attendant.heard)
+        elif isinstance(attendant, Listener):
+            for line in attendant.lines():
+                listeners = self._listening[line]
+                del listeners[attendant]
+                if not listeners:
+                    del self._listening[line]
 
     def ring(self, ring: Ring) -> None:
+        """All listeners that may claim this todo hear of it, and one waiter is woken for it."""
+        self.tell(ring)
+        self.wake(ring)
+
+    def tell(self, ring: Ring) -> None:
+        """All listeners that may claim this todo hear of it."""
+        for line in _lines_of(ring):
+            for listener in self._listening.get(line, ()):
+                listener.hear(ring)
+
+    def wake(self, ring: Ring) -> None:
         """Wakes the oldest waiter that may claim this todo and has not been woken yet, if there is one."""
-        for waiter in self._by_endpoint.get(ring.endpoint_id, ()):
-            if not waiter.bell.is_set() and waiter.may_claim(ring):
-                waiter.heard = ring
-                waiter.bell.set()
-                return
-
-    def look_for_yourselves(self) -> None:
-        """Wakes the oldest waiter of each (endpoint, queues), for rings that were lost or came from another process."""
-        for waiters in self._by_endpoint.values():
-            looked: set[frozenset[str]] = set()
-            for waiter in waiters:
-                if waiter.queues not in looked:
-                    looked.add(waiter.queues)
-                    waiter.bell.set()
-
-    def wake_all(self, endpoint_id: UUID) -> None:
-        """Wakes everybody of one endpoint: its credential may have ended, and each looks to its own."""
-        for waiter in self._by_endpoint.get(endpoint_id, ()):
+        first = [self._waiting[line][0] for line in _lines_of(ring) if line in self._waiting]
+        if first:
+            waiter = min(first, key=_seat)
+            self._step_out(waiter)
+            waiter.heard = ring
             waiter.bell.set()
 
+    def attended(self, endpoint_id: UUID) -> bool:
+        """Whether anybody is here for this endpoint."""
+        return endpoint_id in self._present
+
+    def scopes(self) -> list[Scope]:
+        """Every line that somebody stands in; for waiters as many todos as there are of them, for listeners some."""
+        lines = dict.fromkeys(chain(self._waiting, self._listening))
+        return [
+            Scope(
+                endpoint_id=line[0],
+                queue=line[1],
+                owner=line[2],
+                wanted=max(len(self._waiting.get(line, ())), RINGS_BUFFERED_MAX // 4 if line in self._listening else 0),
+            )
+            for line in lines
+        ]
+
+    def credentials(self) -> set[tuple[UUID, bytes]]:
+        """By what those who are here came in."""
+        return {(who.endpoint_id, who.credential_sha256) for who in self._everybody()}
+
+    def refuse(self, endpoint_id: UUID, credential_sha256: bytes | None = None) -> None:
+        """This credential of the endpoint (None: any) is no longer good: whoever came in by it is told to go (R17)."""
+        for who in self._present.get(endpoint_id, ()):
+            if credential_sha256 in (None, who.credential_sha256):
+                who.refused = True
+                who.bell.set()
+
     def close(self) -> None:
-        """The house closes: everybody looks one last time and goes."""
+        """The house closes: waiters look one last time, and everybody goes."""
         self.closed = True
-        for waiters in self._by_endpoint.values():
-            for waiter in waiters:
-                waiter.bell.set()
+        for who in self._everybody():
+            who.bell.set()
 
     def __len__(self) -> int:
-        return sum(len(waiters) for waiters in self._by_endpoint.values())
+        return sum(len(present) for present in self._present.values())
+
+    def _everybody(self) -> Iterable[Attendant]:
+        return chain.from_iterable(self._present.values())
+
+    def _admit(self, attendant: Attendant) -> None:
+        self._present.setdefault(attendant.endpoint_id, {})[attendant] = None
+
+    def _line_up(self, waiter: Waiter) -> None:
+        for line in waiter.lines():
+            insort(self._waiting.setdefault(line, []), waiter, key=_seat)
+
+    def _step_out(self, waiter: Waiter) -> None:
+        for line in waiter.lines():
+            waiting = self._waiting.get(line, [])
+            place = bisect_left(waiting, waiter.seat, key=_seat)
+            if place < len(waiting) and waiting[place] is waiter:
+                del waiting[place]
+                if not waiting:
+                    del self._waiting[line]
+
+
+def _lines_of(ring: Ring) -> tuple[Line, Line]:
+    """The lines of those who may claim the todo that rang."""
+    return (ring.endpoint_id, ring.queue, ring.assignee), (ring.endpoint_id, None, ring.assignee)

@@ -48,6 +48,11 @@ class Access:
         self._remembered.forget()
 
 
+def credential_of(authorization: str | None) -> bytes:
+    """The digest of the credential in the header. Raises `Unauthorized` where there is none."""
+    return digest(_bearer(authorization))
+
+
 def _bearer(authorization: str | None) -> str:
     if authorization is None or not authorization.lower().startswith(_SCHEME):
         raise Unauthorized(detail="There is no credential: send Authorization: Bearer …")

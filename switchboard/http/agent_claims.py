@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import attrs
@@ -21,7 +21,7 @@ from switchboard.commands import (
     Release,
 )
 from switchboard.endpoint import Endpoint
-from switchboard.errors import Forbidden
+from switchboard.errors import Forbidden, Unauthorized
 from switchboard.http import requests, wire
 from switchboard.http.agent_todos import Defaults, results_reply
 from switchboard.http.call import Call, Ledger, Reply
@@ -47,19 +47,22 @@ class AgentClaims:
             endpoint_id=endpoint.id,
             owner=body.owner or endpoint.name,
             lease_seconds=body.lease_seconds or self._defaults.lease_seconds,
-            queues=queues_in_scope(endpoint, body),
+            queues=queues_in_scope(endpoint, body.chosen()),
             limit=body.max,
         )
-        claimed = await self._claim_waiting(command, body.wait_seconds, call.still_valid)
+        claimed = await self._claim_waiting(command, body.wait_seconds, call.credential_sha256)
         return Reply(content=wire.TodosReply(todos=_to_claimer(claimed.todos)), claims=claimed.todos)
 
-    async def _claim_waiting(
-        self, command: ClaimNext, wait_seconds: float, still_valid: Callable[[], Awaitable[object]]
-    ) -> Claimed:
+    async def _claim_waiting(self, command: ClaimNext, wait_seconds: float, credential_sha256: bytes) -> Claimed:
         """Claims; with nothing there, waits for a ring and tries again. A wait holds no connection and no thread."""
         if not wait_seconds:
             return await self._claim_now(command)
-        waiter = Waiter(endpoint_id=command.endpoint_id, queues=frozenset(command.queues), owner=command.owner)
+        waiter = Waiter(
+            endpoint_id=command.endpoint_id,
+            credential_sha256=credential_sha256,
+            queues=frozenset(command.queues),
+            owner=command.owner,
+        )
         until = trio.current_time() + wait_seconds
         # Inside before the first look, so that nothing that becomes pending after it goes unheard.
         self._room.enter(waiter)
@@ -75,13 +78,12 @@ class AgentClaims:
                     await waiter.bell.wait()
                 if patience.cancelled_caught:
                     return claimed
-                waiter.bell = trio.Event()
-                # A revoke or a rotation rings too: who waits with a dead credential is handed nothing (R17).
-                await still_valid()
+                if waiter.refused:  # who waits with a dead credential is handed nothing (R17)
+                    raise Unauthorized(detail="This credential is unknown, or its endpoint was revoked.")
         finally:
             self._room.leave(waiter)
             if acting_on is not None:  # woken, but gone before its claim was through: the wake goes to the next
-                self._room.ring(acting_on)
+                self._room.wake(acting_on)
 
     async def _claim_now(self, command: ClaimNext) -> Claimed:
         outcome = await self._ledger.submit_one(command)
@@ -115,7 +117,7 @@ class AgentClaims:
             endpoint_id=call.endpoint.id,
             owner=command.owner or call.endpoint.name,
             lease_seconds=following.lease_seconds or self._defaults.lease_seconds,
-            queues=queues_in_scope(call.endpoint, following),
+            queues=queues_in_scope(call.endpoint, following.chosen()),
         )
         moved = _moved(await self._ledger.submit_one(attrs.evolve(command, then=then)))
         claimed = moved.then.todos if moved.then is not None else ()
@@ -165,13 +167,12 @@ class AgentClaims:
         return results_reply(in_order, to_claimer=[command.lease_token is not None for command in commands])
 
 
-def queues_in_scope(endpoint: Endpoint, choice: requests.QueueChoice) -> tuple[str, ...]:
-    """The queues that a claim looks at; empty for any. Raises `Forbidden` for one out of the endpoint's scope."""
-    chosen = choice.chosen()
+def queues_in_scope(endpoint: Endpoint, chosen: Sequence[str]) -> tuple[str, ...]:
+    """The queues to look at; empty for any. Raises `Forbidden` for one out of the endpoint's scope."""
     for queue in chosen:
         if not endpoint.may_use(queue):
             raise Forbidden(detail=f"Endpoint {endpoint.name} may not use the queue {queue!r}.")
-    return chosen or endpoint.queues or ()
+    return tuple(chosen) or endpoint.queues or ()
 
 
 def claimed_one_reply(outcome: Outcome) -> Reply:

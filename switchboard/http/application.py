@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
 from switchboard import sweeps
 from switchboard.config import Config
 from switchboard.database.border import Database
-from switchboard.endpoint import Endpoint
 from switchboard.http import openapi, routes
 from switchboard.http.access import Access
 from switchboard.http.agent_claims import AgentClaims
+from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.call import Ledger
 from switchboard.http.exchange import Application
@@ -22,7 +22,6 @@ from switchboard.http.operator_endpoints import OperatorEndpoints
 from switchboard.http.operator_events import OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
 from switchboard.http.shell import Shell
-from switchboard.store import endpoints
 from switchboard.supervisor import ActorHealth
 from switchboard.tally import Tally
 from switchboard.todo import Ring, Todo
@@ -32,12 +31,13 @@ from switchboard.waiting_room import WaitingRoom
 def application(
     *,
     settings: Config,
-    operator_token: str,
+    access: Access,
     database: Database,
     ledger: Ledger,
     undo: Callable[[Sequence[Todo]], None],
     ring: Callable[[Ring], None],
     room: WaitingRoom,
+    tell_others: Callable[[UUID], None],
     beat: Callable[[], Beat],
     actors: Mapping[str, ActorHealth],
     adapters: Mapping[str, Tally],
@@ -49,14 +49,10 @@ def application(
         payload_bytes=settings.limits.payload_bytes,
     )
 
-    def find(credential_sha256: bytes) -> Awaitable[Endpoint | None]:
-        return database.transact(partial(endpoints.by_credential, credential_sha256=credential_sha256), capacity="vital")
-
-    access = Access(find=find, operator_token=operator_token)
-
     def forget(endpoint_id: UUID) -> None:
         access.forget()
-        room.wake_all(endpoint_id)
+        room.refuse(endpoint_id)
+        tell_others(endpoint_id)
 
     shell = Shell(
         access=access,
@@ -67,13 +63,14 @@ def application(
     transact = database.transact
     todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
     claims = AgentClaims(ledger=ledger, defaults=defaults, room=room)
+    doorbell = AgentDoorbell(room=room, transact=transact)
     tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(sweeps.drain, database))
     any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
     pulled = OperatorAdapters(transact=transact, names=list(adapters))
     events = OperatorEvents(transact=transact, ring=ring, max_attempts=settings.queue.max_attempts)
     machine = Machine(database=beat, actors=actors, adapters=adapters)
     table = [
-        *routes.agent_routes(todos, claims),
+        *routes.agent_routes(todos, claims, doorbell),
         *routes.operator_routes(tenants, any_todos),
         *routes.ingestion_routes(pulled, events),
         *routes.machine_routes(machine),

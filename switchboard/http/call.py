@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import attrs
@@ -21,10 +21,6 @@ Who = Literal["agent", "operator", "anyone"]
 Size = Literal["payload", "batch"]
 
 
-async def _always() -> None:
-    """A caller without a credential has none to lose."""
-
-
 @attrs.frozen(kw_only=True)
 class Call(Generic[B, Q]):
     """One request, after authentication and decoding. `path` holds the parts of the path that a route names."""
@@ -33,8 +29,8 @@ class Call(Generic[B, Q]):
     body: B
     query: Q
     caller: Endpoint | None
-    still_valid: Callable[[], Awaitable[object]] = attrs.field(default=_always, eq=False)
-    """Raises `Unauthorized` once the caller's credential is no longer good: asked again after every wait."""
+    credential_sha256: bytes = attrs.field(default=b"", repr=False)
+    """By what the calling endpoint came in, on routes of agents: whoever stays is asked for it again (R17)."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -46,13 +42,18 @@ class Call(Generic[B, Q]):
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """What goes back. `claims` are the todos it hands over: undone if it never reaches the socket (R15)."""
+    """What goes back. `claims` are the todos it hands over: undone if it never reaches the socket (R15).
 
-    content: msgspec.Struct | bytes
+    Content that comes piece by piece is an answer without an end of its own; `over` is called once when it is over, however
+    it ended.
+    """
+
+    content: msgspec.Struct | bytes | AsyncIterator[bytes]
     status: int = 200
     content_type: str = "application/json"
     headers: tuple[tuple[str, str], ...] = ()
     claims: tuple[Todo, ...] = ()
+    over: Callable[[], None] | None = None
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[Reply]]

@@ -59,13 +59,15 @@ def decode_body(body: bytes, kind: type[T], *, payload_bytes_max: int) -> T:
 
 def decode_query(query: Mapping[str, list[str]], kind: type[T]) -> T:
     """Decodes query parameters into `kind`; numbers may stand as text. Raises `Invalid` with the parameter."""
+    repeatable: frozenset[str] = getattr(kind, "repeatable", frozenset())
     for name, values in query.items():
-        if len(values) > 1:
+        if len(values) > 1 and name not in repeatable:
             raise Invalid(detail=f"`{name}` is given more than once.", field=name)
-        if unstorable(values[0]):
+        if any(unstorable(value) for value in values):
             raise Invalid(detail=f"`{name}` holds a character that cannot be stored.", field=name)
     try:
-        converted: T = msgspec.convert({name: values[0] for name, values in query.items()}, kind, strict=False)
+        given = {name: values if name in repeatable else values[0] for name, values in query.items()}
+        converted: T = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as exc:
         raise _invalid(str(exc)) from None
     return converted

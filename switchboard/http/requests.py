@@ -6,7 +6,7 @@ Every body and query is a frozen struct that refuses unknown fields; bounds stan
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -215,6 +215,14 @@ class ListQuery(Strict, frozen=True, kw_only=True):
     status: StatusName | None = None
     limit: Annotated[int, Meta(ge=1, le=bounds.LIST_LIMIT_MAX)] = 50
     cursor: UUID | None = None
+
+
+class DoorbellQuery(Strict, frozen=True, kw_only=True):
+    """Which queues to listen to; none: any in scope."""
+
+    repeatable: ClassVar[frozenset[str]] = frozenset({"queue"})
+
+    queue: Queues | None = None
 
 
 class OperatorListQuery(ListQuery, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from switchboard.http import requests, wire
 from switchboard.http.agent_claims import AgentClaims
+from switchboard.http.agent_doorbell import MEDIA as DOORBELL_MEDIA
+from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos
 from switchboard.http.call import Handler, Route, Size
 from switchboard.http.machine import HealthReply, Machine, ReadyReply
@@ -19,7 +21,7 @@ class OpenApiReply(Struct, frozen=True, kw_only=True):
     """An OpenAPI 3.1 document."""
 
 
-def agent_routes(todos: AgentTodos, claims: AgentClaims) -> list[Route]:
+def agent_routes(todos: AgentTodos, claims: AgentClaims, doorbell: AgentDoorbell) -> list[Route]:
     """What agents call, with an endpoint's credential."""
     return [
         _agent_post(
@@ -65,6 +67,14 @@ def agent_routes(todos: AgentTodos, claims: AgentClaims) -> list[Route]:
         _agent_batch("fail", claims.fail_batch, requests.FailBatchBody, "Fail up to 1,000 todos."),
         _agent_batch("release", claims.release_batch, requests.ReleaseBatchBody, "Give up to 1,000 todos back."),
         _agent_get("/v1/queues", todos.queues, wire.QueuesReply, "What each queue holds."),
+        _agent_get(
+            "/v1/doorbell",
+            doorbell.listen,
+            wire.DoorbellReply,
+            "Hear, as Server-Sent Events, of todos that wait.",
+            requests.DoorbellQuery,
+            media=DOORBELL_MEDIA,
+        ),
         _agent_get("/v1/whoami", todos.whoami, wire.WhoamiReply, "Whose credential this is, and the server's defaults."),
     ]
 
@@ -137,8 +147,18 @@ def machine_routes(machine: Machine) -> list[Route]:
     ]
 
 
-def _agent_get(path: str, handler: Handler, reply: type[Struct], summary: str, query: type[Struct] = requests.NoQuery) -> Route:
-    return Route(method="GET", path=path, handler=handler, who="agent", summary=summary, query=query, replies={200: reply})
+def _agent_get(
+    path: str,
+    handler: Handler,
+    reply: type[Struct],
+    summary: str,
+    query: type[Struct] = requests.NoQuery,
+    *,
+    media: str = "application/json",
+) -> Route:
+    return Route(
+        method="GET", path=path, handler=handler, who="agent", summary=summary, query=query, replies={200: reply}, media=media
+    )
 
 
 def _agent_post(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
+import msgspec
 import structlog
 import trio
 from quart import Response, request
@@ -33,7 +33,7 @@ from switchboard.errors import (
     Unsupported,
 )
 from switchboard.http import wire
-from switchboard.http.access import Access
+from switchboard.http.access import Access, credential_of
 from switchboard.http.call import Call, Reply, Route
 from switchboard.http.decoding import decode_body, decode_query
 from switchboard.http.exchange import Application
@@ -48,6 +48,7 @@ LARGE_BODIES_MAX: Final = 4
 """Requests with more than `LARGE_BODY_BYTES` that are read and answered at a time: a bound on memory, not on small work."""
 LARGE_BODY_WAIT_SECONDS_MAX: Final = 10.0
 _CLAIMS: Final = "switchboard.claims"
+_OVER: Final = "switchboard.over"
 _JSON: Final = re.compile(r"application/(?:[\w.+-]+\+)?json")
 
 _log = structlog.get_logger("http")
@@ -88,6 +89,9 @@ class Shell:
             try:
                 await app(scope, receive, send)
             finally:
+                over = scope.get(_OVER)
+                if over is not None:
+                    over()
                 claims = scope.get(_CLAIMS)
                 if claims and not scope["state"]["connection"].answered:
                     self._undo(claims)
@@ -108,6 +112,8 @@ class Shell:
                 return _problem(Invalid(detail="The database cannot store this."))
             if reply.claims:
                 request.scope[_CLAIMS] = reply.claims  # type: ignore[typeddict-unknown-key]  # ours, beside ASGI's own
+            if reply.over is not None:
+                request.scope[_OVER] = reply.over  # type: ignore[typeddict-unknown-key]  # as well
             return _response(reply)
 
         return view
@@ -151,7 +157,7 @@ class Shell:
             body=body,
             query=query,
             caller=caller,
-            still_valid=partial(self._access.endpoint, authorization),
+            credential_sha256=credential_of(authorization) if route.who == "agent" else b"",
         )
 
     async def _caller(self, route: Route) -> Endpoint | None:
@@ -213,7 +219,7 @@ async def _read(bytes_max: int) -> bytes:
 
 
 def _response(reply: Reply) -> Response:
-    content = reply.content if isinstance(reply.content, bytes) else wire.encode(reply.content)
+    content = wire.encode(reply.content) if isinstance(reply.content, msgspec.Struct) else reply.content
     response = Response(content, status=reply.status, content_type=reply.content_type)
     for name, value in reply.headers:
         response.headers[name] = value

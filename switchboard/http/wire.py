@@ -267,6 +267,10 @@ class RawReply(Struct, frozen=True, kw_only=True):
     """The bytes that came in, as they came."""
 
 
+class DoorbellReply(Struct, frozen=True, kw_only=True):
+    """Events `todo_ready`, each with `data: {"todo_id","queue","kind","source"}`: first what already waits, then every ring."""
+
+
 def todo_out(todo: Todo, *, to_claimer: bool = False, attempts: Sequence[Attempt] | None = None) -> TodoOut:
     """A todo as callers see it. The lease token is for its claimer only."""
     return TodoOut(

@@ -1,20 +1,24 @@
-"""The doorbell and its room of waiters: who is woken by a ring, in which order, and what a lost one costs (R25)."""
+"""The doorbell and its room: who is woken by a ring, in which order, who hears of it, and what a lost one costs (R25)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from typing import Any
 from uuid import UUID, uuid4
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from actors import doorbell as doorbell_module
 from actors.doorbell import LOOK_SECONDS, Doorbell
+from switchboard.errors import Unavailable
 from switchboard.todo import Ring
-from switchboard.waiting_room import Waiter, WaitingRoom
+from switchboard.waiting_room import RINGS_BUFFERED_MAX, Attendant, Listener, Scope, Waiter, WaitingRoom
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
+CREDENTIAL = b"c" * 32
 
 
 def ring_for(endpoint_id: UUID = ALICE, queue: str = "work", assignee: str | None = None) -> Ring:
@@ -23,12 +27,19 @@ def ring_for(endpoint_id: UUID = ALICE, queue: str = "work", assignee: str | Non
 
 def seat(room: WaitingRoom, endpoint_id: UUID = ALICE, *queues: str, owner: str = "w1") -> Waiter:
     """A waiter who has just sat down."""
-    waiter = Waiter(endpoint_id=endpoint_id, queues=frozenset(queues), owner=owner)
+    waiter = Waiter(endpoint_id=endpoint_id, credential_sha256=CREDENTIAL, queues=frozenset(queues), owner=owner)
     room.enter(waiter)
     return waiter
 
 
-def woken(*waiters: Waiter) -> list[bool]:
+def listen(room: WaitingRoom, endpoint_id: UUID = ALICE, *queues: str, owner: str = "w1") -> Listener:
+    """A listener who has just attached."""
+    listener = Listener(endpoint_id=endpoint_id, credential_sha256=CREDENTIAL, queues=frozenset(queues), owner=owner)
+    room.attend(listener)
+    return listener
+
+
+def woken(*waiters: Attendant) -> list[bool]:
     return [waiter.bell.is_set() for waiter in waiters]
 
 
@@ -130,23 +141,78 @@ def test_a_passed_wake_may_be_passed_again(room: WaitingRoom) -> None:
     assert len(room) == 0
 
 
-def test_a_look_wakes_one_of_each_scope(room: WaitingRoom) -> None:
-    """The oldest for each endpoint and queues: a thousand waiters of one queue cost one look."""
-    crowd = [seat(room, ALICE, "work") for _ in range(1_000)]
-    several = [seat(room, ALICE, "a", "b"), seat(room, ALICE, "b", "a")]
-    anything = [seat(room) for _ in range(2)]
-    bob = [seat(room, BOB, "work") for _ in range(2)]
-    room.look_for_yourselves()
-    assert sum(woken(*crowd)) == 1
-    assert woken(crowd[0], *several, *anything, *bob) == [True, True, False, True, False, True, False]
-
-
-def test_a_look_is_no_ring_that_must_be_passed_on(room: WaitingRoom) -> None:
-    """Whoever looked for itself and leaves owes nobody a wake."""
+def test_who_waits_again_keeps_its_place(room: WaitingRoom) -> None:
+    """Woken for nothing, it is still the one who has waited longest."""
     first, second = seat(room), seat(room)
-    room.look_for_yourselves()
-    room.leave(first)
-    assert woken(second) == [False]
+    room.ring(ring_for())
+    first.heard = None
+    room.wait_again(first)
+    assert woken(first, second) == [False, False]
+    room.ring(ring_for())
+    assert woken(first, second) == [True, False]
+
+
+def test_the_oldest_of_all_lines_is_woken(room: WaitingRoom) -> None:
+    """Who waits for any queue and who waits for this one stand in one order."""
+    anything, work, several = seat(room), seat(room, ALICE, "work"), seat(room, ALICE, "other", "work")
+    for expected in ([True, False, False], [True, True, False], [True, True, True]):
+        room.ring(ring_for())
+        assert woken(anything, work, several) == expected
+
+
+def test_everybody_who_may_claim_it_hears_of_it(room: WaitingRoom) -> None:
+    """R25: of listeners all in scope, of waiters one; nobody of another endpoint, queue or owner."""
+    ears = [listen(room), listen(room, ALICE, "work"), listen(room, ALICE, "work", "b")]
+    deaf = [listen(room, BOB), listen(room, ALICE, "b"), listen(room, BOB, "work")]
+    waiters = [seat(room), seat(room)]
+    ring = ring_for()
+    room.ring(ring)
+    assert [listener.take() for listener in ears] == [[ring]] * 3
+    assert woken(*deaf) == [False] * 3
+    assert woken(*waiters) == [True, False]
+    room.ring(ring_for(assignee="somebody"))
+    assert woken(*ears) == [False] * 3
+
+
+def test_a_listener_that_does_not_read_costs_a_bounded_buffer(room: WaitingRoom) -> None:
+    """C55: beyond it, it is told to look again; what it has not taken is not kept."""
+    listener = listen(room)
+    for _ in range(RINGS_BUFFERED_MAX):
+        room.ring(ring_for())
+    assert not listener.look_again
+    for _ in range(1_000):
+        room.ring(ring_for())
+    assert listener.look_again
+    assert listener.take() == []
+    assert woken(listener) == [False]
+
+
+def test_scopes_are_lines_not_attendants(room: WaitingRoom) -> None:
+    """A thousand waiters of one queue are one scope, which wants a thousand todos; each owner is another one."""
+    for n in range(1_000):
+        seat(room, ALICE, "work", owner=f"w{n % 2}")
+    listen(room, BOB)
+    quarter = RINGS_BUFFERED_MAX // 4
+    assert sorted(room.scopes(), key=str) == sorted(
+        [
+            Scope(endpoint_id=ALICE, queue="work", owner=None, wanted=1_000),
+            Scope(endpoint_id=ALICE, queue="work", owner="w0", wanted=500),
+            Scope(endpoint_id=ALICE, queue="work", owner="w1", wanted=500),
+            Scope(endpoint_id=BOB, queue=None, owner=None, wanted=quarter),
+            Scope(endpoint_id=BOB, queue=None, owner="w1", wanted=quarter),
+        ],
+        key=str,
+    )
+
+
+def test_a_credential_that_is_refused_ends_those_who_came_in_by_it(room: WaitingRoom) -> None:
+    """R17: waiters and listeners alike, of that endpoint and of that credential only."""
+    waiter, listener, bob = seat(room), listen(room), seat(room, BOB)
+    room.refuse(ALICE, b"another")
+    assert woken(waiter, listener, bob) == [False] * 3
+    room.refuse(ALICE, CREDENTIAL)
+    assert woken(waiter, listener, bob) == [True, True, False]
+    assert (waiter.refused, listener.refused, bob.refused) == (True, True, False)
 
 
 def test_closing_wakes_everybody(room: WaitingRoom) -> None:
@@ -158,26 +224,56 @@ def test_closing_wakes_everybody(room: WaitingRoom) -> None:
 
 
 def test_an_empty_room_hears_nothing(room: WaitingRoom) -> None:
-    """A ring, a look and the end, with nobody there."""
+    """A ring and the end, with nobody there."""
     room.ring(ring_for())
-    room.look_for_yourselves()
     room.close()
-    assert len(room) == 0
+    assert (len(room), room.scopes(), room.credentials()) == (0, [], set())
 
 
 def test_nothing_is_left_of_those_who_left(room: WaitingRoom) -> None:
     """However many endpoints have waited once, the room forgets them."""
     for _ in range(100):
-        room.leave(seat(room, uuid4()))
-    assert room.__dict__["_by_endpoint"] == {}
+        room.leave(seat(room, uuid4(), "a", "b"))
+        room.leave(listen(room, uuid4(), "a"))
+    assert [room.__dict__[name] for name in ("_present", "_waiting", "_listening")] == [{}, {}, {}]
 
 
 # The actor.
 
 
+@attrs.frozen
+class Head:
+    ring: Ring
+    pending_seconds: float
+
+
+@attrs.frozen
+class Seen:
+    heads: list[Head]
+    refused: list[tuple[UUID, bytes]]
+
+
+@attrs.define
+class Database:
+    """What a look sees: todos that wait since an instant of ours, and credentials that are no longer good."""
+
+    lost: list[Ring] = attrs.field(factory=list)
+    since: float = 0.0
+    refused: list[tuple[UUID, bytes]] = attrs.field(factory=list)
+    away: bool = False
+    looks: int = 0
+
+    async def look(self, _scopes: Sequence[Scope], _credentials: Set[tuple[UUID, bytes]]) -> Seen:
+        self.looks += 1
+        await trio.lowlevel.checkpoint()
+        if self.away:
+            raise Unavailable(detail="away")
+        return Seen([Head(ring, trio.current_time() - self.since) for ring in self.lost], self.refused)
+
+
 async def test_a_ring_reaches_the_room(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
     """Rung without waiting, heard at the doorbell's next step."""
-    doorbell = Doorbell(room)
+    doorbell = Doorbell(room, look=Database().look)
     await nursery.start(doorbell.run)
     waiter, ring, began = seat(room), ring_for(), trio.current_time()
     doorbell.ring(ring)
@@ -188,7 +284,7 @@ async def test_a_ring_reaches_the_room(autojump_clock: MockClock, nursery: trio.
 
 async def test_rings_before_its_start_are_kept(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
     """And those that come while it is being restarted: the inbox outlives the actor's runs."""
-    doorbell = Doorbell(room)
+    doorbell = Doorbell(room, look=Database().look)
     waiters = [seat(room), seat(room)]
     doorbell.ring(ring_for())
     async with trio.open_nursery() as first_run:
@@ -200,16 +296,64 @@ async def test_rings_before_its_start_are_kept(autojump_clock: MockClock, nurser
     await waiters[1].bell.wait()
 
 
-async def test_once_a_second_the_waiters_look(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
-    """A lost ring costs a second: the oldest of the scope is woken by the look, second after second."""
-    doorbell = Doorbell(room)
-    await nursery.start(doorbell.run)
-    waiter = seat(room)
+async def test_a_lost_ring_costs_a_second(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
+    """R25: one look for everybody, second after second: a waiter is woken, a listener hears of it, but once."""
+    database = Database()
+    await nursery.start(Doorbell(room, look=database.look).run)
+    listener, began = listen(room), trio.current_time()
+    database.lost = [ring_for()]
+    heard = []
     for _ in range(3):
-        began = trio.current_time()
+        waiter = seat(room)
         await waiter.bell.wait()
-        assert trio.current_time() - began == pytest.approx(LOOK_SECONDS)
-        waiter.bell = trio.Event()
+        heard += listener.take()
+        waiter.heard = None
+        room.leave(waiter)
+    assert trio.current_time() - began == pytest.approx(3 * LOOK_SECONDS)
+    assert heard == database.lost
+
+
+async def test_what_rang_is_not_told_again(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
+    """A todo that waits on is no news; one that went and came back without a ring is."""
+    database = Database()
+    doorbell = Doorbell(room, look=database.look)
+    await nursery.start(doorbell.run)
+    listener, ring = listen(room), ring_for()
+    doorbell.ring(ring)
+    await listener.bell.wait()
+    assert listener.take() == [ring]
+    database.lost = [ring]
+    await trio.sleep(5.5)
+    assert listener.take() == []
+    database.since = trio.current_time()  # claimed and released meanwhile, and nobody rang
+    await trio.sleep(1)
+    assert listener.take() == [ring]
+
+
+async def test_nobody_there_no_look(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
+    """Waiting costs nothing: the database is asked once a second for all of them, and not at all for none."""
+    database = Database()
+    await nursery.start(Doorbell(room, look=database.look).run)
+    await trio.sleep(10)
+    assert database.looks == 0
+    for n in range(100):
+        seat(room, UUID(int=n + 1))
+    await trio.sleep(10)
+    assert database.looks == 10
+
+
+async def test_a_look_ends_who_is_refused(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
+    """R17: in this process within a second of a revoke in another; while the database is away nobody is."""
+    database = Database()
+    await nursery.start(Doorbell(room, look=database.look).run)
+    listener = listen(room)
+    database.away = True
+    await trio.sleep(5)
+    database.away, database.refused = False, [(ALICE, CREDENTIAL)]
+    assert not listener.refused
+    with trio.fail_after(LOOK_SECONDS):
+        await listener.bell.wait()
+    assert listener.refused
 
 
 async def test_a_full_inbox_drops_and_never_waits(
@@ -217,11 +361,13 @@ async def test_a_full_inbox_drops_and_never_waits(
 ) -> None:
     """R25: a ring is a hint. The drop is counted, told once, and made up for by the look."""
     monkeypatch.setattr(doorbell_module, "RINGS_WAITING_MAX", 3)
-    doorbell = Doorbell(room)
+    database = Database()
+    doorbell = Doorbell(room, look=database.look)
     waiters = [seat(room) for _ in range(5)]
     for _ in range(5):
         doorbell.ring(ring_for())
     assert doorbell.dropped == 2
+    database.lost = [ring_for()]
     await nursery.start(doorbell.run)
     await wait_all_tasks_blocked()
     assert sum(woken(*waiters)) == 3
@@ -235,7 +381,7 @@ async def test_a_full_inbox_drops_and_never_waits(
 
 async def test_it_ends_only_by_cancellation(autojump_clock: MockClock, room: WaitingRoom) -> None:
     """Nobody there, nothing to do, closing or not: it goes on."""
-    doorbell = Doorbell(room)
+    doorbell = Doorbell(room, look=Database().look)
     ended: list[Any] = []
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from switchboard.http import routes
 from switchboard.http.agent_claims import AgentClaims
+from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.call import Route
 from switchboard.http.machine import Machine
@@ -39,13 +40,14 @@ def table() -> list[Route]:
     defaults = Defaults(lease_seconds=300, max_attempts=5, payload_bytes=1 << 20)
     todos = AgentTodos(ledger=ANYWHERE, transact=ANYWHERE, defaults=defaults, ring=ANYWHERE)
     claims = AgentClaims(ledger=ANYWHERE, defaults=defaults, room=ANYWHERE)
+    doorbell = AgentDoorbell(room=ANYWHERE, transact=ANYWHERE)
     endpoints = OperatorEndpoints(transact=ANYWHERE, forget=ANYWHERE, drain=ANYWHERE)
     any_todos = OperatorTodos(ledger=ANYWHERE, transact=ANYWHERE, defaults=defaults, ring=ANYWHERE)
     adapters = OperatorAdapters(transact=ANYWHERE, names=[])
     events = OperatorEvents(transact=ANYWHERE, ring=ANYWHERE, max_attempts=5)
     machine = Machine(database=ANYWHERE, actors={}, adapters={})
     return [
-        *routes.agent_routes(todos, claims),
+        *routes.agent_routes(todos, claims, doorbell),
         *routes.operator_routes(endpoints, any_todos),
         *routes.ingestion_routes(adapters, events),
         *routes.machine_routes(machine),

@@ -428,7 +428,7 @@ def _hears(ring: Ring, *endpoints: object) -> list[object]:
     """Which of these endpoints' waiters, on the same queue and each there before the next, this ring wakes."""
     room = WaitingRoom()
     waiters = [
-        Waiter(endpoint_id=endpoint, queues=frozenset(queues), owner="worker")  # type: ignore[arg-type]
+        Waiter(endpoint_id=endpoint, credential_sha256=b"", queues=frozenset(queues), owner="worker")  # type: ignore[arg-type]
         for endpoint in endpoints
         for queues in ((ring.queue,),)
     ]

@@ -1,0 +1,39 @@
+-- The oldest pending todos of every line that somebody stands in, so that a ring that was lost is made up for (R25): of a queue,
+-- of any queue of an endpoint (`max_attempts > 0` is the marker of todos_pool_any, see the schema), and of what is assigned to
+-- an owner, in a queue or in any.
+select h.endpoint_id, h.todo_id, h.queue, h.kind, h.source, h.assignee,
+    extract(epoch from clock_timestamp() - h.updated_at)::double precision as pending_seconds
+from (
+    select h.*
+    from unnest(%(queue_endpoints)s::uuid[], %(queues)s::text[], %(queue_wanted)s::integer[]) as l (endpoint_id, queue, wanted)
+    cross join lateral (
+        select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, t.updated_at
+        from todos t
+        where t.endpoint_id = l.endpoint_id and t.queue = l.queue and t.state = 'pending' and t.assignee is null
+        order by t.created_at, t.id
+        limit l.wanted
+    ) h
+    union all
+    select h.*
+    from unnest(%(any_endpoints)s::uuid[], %(any_wanted)s::integer[]) as l (endpoint_id, wanted)
+    cross join lateral (
+        select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, t.updated_at
+        from todos t
+        where t.endpoint_id = l.endpoint_id and t.state = 'pending' and t.assignee is null and t.max_attempts > 0
+        order by t.created_at, t.id
+        limit l.wanted
+    ) h
+    union all
+    select h.*
+    from unnest(%(owner_endpoints)s::uuid[], %(owners)s::text[], %(owner_queues)s::text[], %(owner_wanted)s::integer[])
+        as l (endpoint_id, owner, queue, wanted)
+    cross join lateral (
+        select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, t.updated_at
+        from todos t
+        where t.endpoint_id = l.endpoint_id and t.assignee = l.owner and t.assignee is not null and t.state = 'pending'
+            and (l.queue is null or t.queue = l.queue)
+        order by t.created_at, t.id
+        limit l.wanted
+    ) h
+) h
+limit %(limit)s

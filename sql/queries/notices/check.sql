@@ -1,0 +1,2 @@
+-- A sign of life.
+select 1

@@ -1,0 +1,2 @@
+-- From now on this session hears what the processes of this database tell each other.
+listen switchboard

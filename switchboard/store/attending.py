@@ -1,0 +1,78 @@
+"""What the doorbell asks the database for those who attend: what waits for them, and may they still be there (R17, R25)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from switchboard.database.border import Session
+from switchboard.database.queries import load
+from switchboard.store.rows import fetch
+from switchboard.todo import Ring
+from switchboard.waiting_room import Scope
+
+_HEADS: Final = load("doorbell/heads")
+_PENDING: Final = load("doorbell/pending")
+_REFUSED: Final = load("doorbell/refused")
+
+HEADS_MAX: Final = 10_000
+"""Todos that one look brings back; whoever has to wait for more of them waits for the next look, a second later."""
+
+Credential = tuple[UUID, bytes]
+
+
+@attrs.frozen(kw_only=True)
+class Head:
+    """A todo that waits for somebody who is here, and for how many seconds it has been pending."""
+
+    ring: Ring
+    pending_seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Seen:
+    """What one look saw: todos that wait, and credentials that are no longer good."""
+
+    heads: Sequence[Head]
+    refused: Sequence[Credential]
+
+
+def look(session: Session, scopes: Sequence[Scope], credentials: Iterable[Credential]) -> Seen:
+    """One look for everybody: two statements, however many attend."""
+    return Seen(heads=_heads(session, scopes), refused=refused(session, credentials))
+
+
+def refused(session: Session, credentials: Iterable[Credential]) -> list[Credential]:
+    """Which of these credentials are no longer good."""
+    given = list(credentials)
+    values = {"endpoint_ids": [id_ for id_, _ in given], "credentials_sha256": [sha256 for _, sha256 in given]}
+    return [(row["endpoint_id"], bytes(row["credential_sha256"])) for row in fetch(session, _REFUSED, values)]
+
+
+def pending(session: Session, todos: Sequence[tuple[UUID, UUID]]) -> list[Ring]:
+    """Rings for those of these todos (endpoint, id) that are pending."""
+    values = {"endpoint_ids": [endpoint_id for endpoint_id, _ in todos], "ids": [id_ for _, id_ in todos]}
+    return [Ring(**row) for row in fetch(session, _PENDING, values)]
+
+
+def _heads(session: Session, scopes: Sequence[Scope]) -> list[Head]:
+    queues = [scope for scope in scopes if scope.owner is None and scope.queue is not None]
+    anywhere = [scope for scope in scopes if scope.owner is None and scope.queue is None]
+    owners = [scope for scope in scopes if scope.owner is not None]
+    values = {
+        "queue_endpoints": [scope.endpoint_id for scope in queues],
+        "queues": [scope.queue for scope in queues],
+        "queue_wanted": [scope.wanted for scope in queues],
+        "any_endpoints": [scope.endpoint_id for scope in anywhere],
+        "any_wanted": [scope.wanted for scope in anywhere],
+        "owner_endpoints": [scope.endpoint_id for scope in owners],
+        "owners": [scope.owner for scope in owners],
+        "owner_queues": [scope.queue for scope in owners],
+        "owner_wanted": [scope.wanted for scope in owners],
+        "limit": HEADS_MAX,
+    }
+    rows = fetch(session, _HEADS, values)
+    return [Head(pending_seconds=row.pop("pending_seconds"), ring=Ring(**row)) for row in rows]
