@@ -96,7 +96,9 @@ def _weight(command: Command) -> int:
         return command.limit
     if isinstance(command, Ingest):
         # Its body goes in beside its payload, once for each endpoint.
-        each = 1 + (len(command.delivery.body) + len(command.payload)) // (2 * WEIGHT_PAYLOAD_BYTES)
+        body = command.delivery.body
+        payload = body if command.payload is None else command.payload
+        each = 1 + (len(body) + len(payload)) // (2 * WEIGHT_PAYLOAD_BYTES)
         return each * len(command.endpoint_ids)
     text = command.payload if isinstance(command, CreateTodo) else command.result if isinstance(command, Complete) else None
     return 1 if text is None else 1 + len(text) // WEIGHT_PAYLOAD_BYTES

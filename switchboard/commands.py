@@ -37,11 +37,12 @@ class CreateTodo:
 class Ingest:
     """Store what came in: an event and a todo for each endpoint, in one transaction (SPEC-0002, R18).
 
+    `payload` is None where the delivery's body itself is the payload: the text then goes to the database once.
     `quarantine` is why it is not to become a todo: then the event alone is kept, for an operator to look at (R23).
     """
 
     delivery: Delivery
-    payload: str = attrs.field(repr=False)
+    payload: str | None = attrs.field(repr=False)
     endpoint_ids: tuple[UUID, ...]
     max_attempts: int
     quarantine: str | None = None

@@ -60,9 +60,14 @@ class Delivery:
 
 def payload_of(body: bytes) -> str:
     """The todo's payload: the body's own JSON text where it can be kept as that, else the bytes in a wrapper (R22)."""
+    return wrapper_of(body) or body.decode()
+
+
+def wrapper_of(body: bytes) -> str | None:
+    """The wrapper of a body that cannot be kept as the JSON text it is; None where it can."""
     fault = fault_in(body)
     if fault is None:
-        return body.decode()
+        return None
     return json.dumps({"encoding": "base64", "data": b64encode(body).decode(), "reason": fault})
 
 

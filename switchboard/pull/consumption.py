@@ -22,7 +22,7 @@ import trio
 from switchboard.adapter import Permission
 from switchboard.commands import Command, Ingest, Ingested, Outcome
 from switchboard.errors import Unavailable, Unstorable
-from switchboard.ingestion import BODY_BYTES_MAX, Delivery, payload_of
+from switchboard.ingestion import BODY_BYTES_MAX, Delivery, wrapper_of
 from switchboard.pull.source import Batch, Received, Source
 from switchboard.slot import Slots
 from switchboard.supervisor import one_line
@@ -224,7 +224,7 @@ class Consumption:
                 adapter=self.settings.name,
                 headers=message.headers,
             ),
-            payload="" if fault else payload_of(message.body),
+            payload=None if fault else wrapper_of(message.body),
             endpoint_ids=self.permission.endpoint_ids,
             max_attempts=self.settings.max_attempts,
             quarantine=fault,
