@@ -107,7 +107,7 @@ def _weight(command: Command) -> int:
 def _fairness_key(command: Command) -> Hashable:
     """Whose turn it is: an endpoint's, or for what comes in from outside, the adapter's."""
     if isinstance(command, Ingest):
-        return command.delivery.adapter or command.endpoint_ids
+        return command.delivery.origin.adapter or command.endpoint_ids
     return command.endpoint_id
 
 

@@ -214,10 +214,10 @@ def _rings_of_ingested(command: Ingest, outcome: Ingested) -> Sequence[Ring]:
     return [
         Ring(
             endpoint_id=target.endpoint_id,
-            queue=command.delivery.queue,
+            queue=command.delivery.origin.queue,
             todo_id=target.todo_id,
             kind=None,
-            source=command.delivery.source,
+            source=command.delivery.origin.source,
             assignee=None,
         )
         for target in outcome.targets

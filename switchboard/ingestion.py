@@ -30,6 +30,20 @@ def _sha256(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()
 
 
+@attrs.frozen(kw_only=True, cache_hash=True)
+class Origin:
+    """What is the same for every message of one adapter's connection, or of one webhook; made once for all of them."""
+
+    source: str
+    family: Family
+    trust_mode: str
+    verified: bool
+    verify_detail: str | None
+    queue: str
+    adapter: str | None = None
+    content_type: str | None = None
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """One message, normalised.
@@ -39,18 +53,11 @@ class Delivery:
     text of what came beside the body. `body` are the very bytes.
     """
 
-    source: str
-    family: Family
-    trust_mode: str
-    verified: bool
-    verify_detail: str | None
+    origin: Origin
     external_id: str
     native_id: bool
     body: bytes = attrs.field(repr=False)
-    queue: str
-    adapter: str | None = None
     headers: str | None = attrs.field(default=None, repr=False)
-    content_type: str | None = None
     body_sha256: bytes = attrs.field(repr=False)
 
     @body_sha256.default

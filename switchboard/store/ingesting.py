@@ -16,6 +16,7 @@ from switchboard.commands import Created, CreateTodo, Ingest, Ingested, Ingested
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.errors import RerunWhole
+from switchboard.ingestion import Origin
 from switchboard.store.creating import create
 from switchboard.store.rows import fetch
 
@@ -151,19 +152,15 @@ def _quarantine(session: Session, places: Sequence[_Place], faults: Mapping[int,
 
 def _quarantined(places: Sequence[_Place], numbers: Sequence[int], faults: Mapping[int, str]) -> dict[str, object]:
     deliveries = [places[number].command.delivery for number in numbers]
-    return _identities(places, numbers) | {
-        "adapters": [delivery.adapter for delivery in deliveries],
-        "queues": [delivery.queue for delivery in deliveries],
-        "sources": [delivery.source for delivery in deliveries],
-        "families": [delivery.family for delivery in deliveries],
-        "trust_modes": [delivery.trust_mode for delivery in deliveries],
-        "verified": [delivery.verified for delivery in deliveries],
-        "verify_details": [delivery.verify_detail for delivery in deliveries],
-        "content_types": [delivery.content_type for delivery in deliveries],
-        "headers": [delivery.headers for delivery in deliveries],
-        "bodies": [delivery.body for delivery in deliveries],
-        "errors": [faults[number] for number in numbers],
-    }
+    return (
+        _identities(places, numbers)
+        | _origins([delivery.origin for delivery in deliveries])
+        | {
+            "headers": [delivery.headers for delivery in deliveries],
+            "bodies": [delivery.body for delivery in deliveries],
+            "errors": [faults[number] for number in numbers],
+        }
+    )
 
 
 def _or_none(column: list[str | None]) -> list[str | None] | None:
@@ -186,10 +183,13 @@ def _columns(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, obje
     """The messages, column by column. What is the same for many goes over once, and for each message its number instead."""
     chosen = [places[number] for number in numbers]
     deliveries = [place.command.delivery for place in chosen]
-    origins: dict[tuple[object, ...], int] = {}
-    told_by = [origins.setdefault(_origin(place), len(origins)) for place in chosen]
-    told = [list(column) for column in zip(*origins, strict=True)]
-    return dict(zip(_ORIGIN, told, strict=True)) | {
+    places_told: dict[_Told, int] = {}
+    told_by = [places_told.setdefault(_told(place), len(places_told)) for place in chosen]
+    endpoint_ids, caps, native_ids, origins = zip(*places_told, strict=True)
+    return _origins(origins) | {
+        "endpoint_ids": list(endpoint_ids),
+        "caps": list(caps),
+        "native_ids": list(native_ids),
         "origins": told_by,
         "external_ids": [delivery.external_id for delivery in deliveries],
         "headers": _or_none([delivery.headers for delivery in deliveries]),
@@ -199,37 +199,35 @@ def _columns(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, obje
     }
 
 
-_ORIGIN: Final = (
-    *("endpoint_ids", "caps", "native_ids", "adapters", "queues", "sources", "families", "trust_modes", "verified"),
-    *("verify_details", "content_types"),
-)
+_Told = tuple[UUID, int, bool, Origin]
 
 
-def _origin(place: _Place) -> tuple[object, ...]:
+def _told(place: _Place) -> _Told:
     delivery = place.command.delivery
-    return (
-        place.endpoint_id,
-        place.command.max_attempts,
-        delivery.native_id,
-        delivery.adapter,
-        delivery.queue,
-        delivery.source,
-        delivery.family,
-        delivery.trust_mode,
-        delivery.verified,
-        delivery.verify_detail,
-        delivery.content_type,
-    )
+    return place.endpoint_id, place.command.max_attempts, delivery.native_id, delivery.origin
+
+
+def _origins(origins: Sequence[Origin]) -> dict[str, object]:
+    return {
+        "adapters": [origin.adapter for origin in origins],
+        "queues": [origin.queue for origin in origins],
+        "sources": [origin.source for origin in origins],
+        "families": [origin.family for origin in origins],
+        "trust_modes": [origin.trust_mode for origin in origins],
+        "verified": [origin.verified for origin in origins],
+        "verify_details": [origin.verify_detail for origin in origins],
+        "content_types": [origin.content_type for origin in origins],
+    }
 
 
 def _todo_of(place: _Place, event_id: UUID) -> CreateTodo:
     delivery = place.command.delivery
     return CreateTodo(
         endpoint_id=place.endpoint_id,
-        queue=delivery.queue,
+        queue=delivery.origin.queue,
         max_attempts=place.command.max_attempts,
         payload=delivery.body.decode() if place.command.payload is None else place.command.payload,
         idempotency_key=delivery.external_id,
-        source=delivery.source,
+        source=delivery.origin.source,
         event_id=event_id,
     )
