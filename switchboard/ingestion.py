@@ -101,8 +101,9 @@ def body_of_fields(fields: Fields, body_field: str) -> tuple[bytes, str | None]:
     wanted = body_field.encode()
     for place, (name, value) in enumerate(fields):
         if name == wanted:
-            others = [*fields[:place], *fields[place + 1 :]]
-            return value, _object_of(others) if others else None
+            if len(fields) == 1:
+                return value, None
+            return value, _object_of([*fields[:place], *fields[place + 1 :]])
     return _object_of(fields).encode(), None
 
 
