@@ -50,6 +50,10 @@ class WaitingRoom:
         if waiter.heard is not None:
             self.ring(waiter.heard)
 
+    def has_waiters(self, endpoint_id: UUID) -> bool:
+        """Whether anybody of this endpoint waits."""
+        return endpoint_id in self._by_endpoint
+
     def ring(self, ring: Ring) -> None:
         """Wakes the oldest waiter that may claim this todo and has not been woken yet, if there is one."""
         for waiter in self._by_endpoint.get(ring.endpoint_id, ()):

@@ -13,7 +13,7 @@ from switchboard.database.failures import translate
 from switchboard.endpoint import digest
 from switchboard.errors import BlamesOne, Conflict
 from switchboard.event import EventFilter
-from switchboard.ingestion import Delivery, body_key, key_prefix, native_key, payload_of
+from switchboard.ingestion import Delivery, Origin, body_key, key_prefix, native_key, payload_of
 from switchboard.store import adapters, endpoints, events, slots
 from switchboard.store.ingesting import OTHER_BYTES, ingest
 
@@ -30,16 +30,18 @@ def vend(session: Session) -> UUID:
 def delivery(body: bytes, *, entry: str | None = None, **fields: Any) -> Delivery:
     prefix = key_prefix("orders", None)
     return Delivery(
-        source="redis",
-        family="queue",
-        trust_mode="queue",
-        verified=False,
-        verify_detail="redis acl: default",
+        origin=Origin(
+            source="redis",
+            family="queue",
+            trust_mode="queue",
+            verified=False,
+            verify_detail="redis acl: default",
+            queue="work",
+            adapter="orders",
+        ),
         external_id=body_key(prefix, body) if entry is None else native_key(prefix, entry),
         native_id=entry is not None,
         body=body,
-        queue="work",
-        adapter="orders",
         **fields,
     )
 
