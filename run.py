@@ -288,7 +288,16 @@ def _adapter_actors(
             slots=keeper.slots,
         )
         name = f"adapter:{adapter.name}"
-        actors.append(Actor(name=name, run=pull.run, retry_max_seconds=BROKER_RETRY_SECONDS_MAX, essential=False))
+        actors.append(
+            Actor(
+                name=name,
+                run=pull.run,
+                retry_max_seconds=BROKER_RETRY_SECONDS_MAX,
+                essential=False,
+                # an operator who switches it off and on means now
+                reason_to_hurry=partial(flags.until_switched, adapter.name),
+            )
+        )
     return actors
 
 
