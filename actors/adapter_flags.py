@@ -61,6 +61,12 @@ class AdapterFlags:
                 await self._news.wait()
         return now
 
+    async def until_switched(self, name: str) -> None:
+        """Waits until an operator has switched the adapter on or off."""
+        before = self._flags[0].get(name)
+        while self._flags[0].get(name) == before:
+            await self._news.wait()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The actor. A database that is away ends the run; the supervisor starts it again."""
         await self._register()

@@ -9,6 +9,7 @@ look ends those whose credential is no longer good (R17).
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Final, Protocol
@@ -74,7 +75,12 @@ class Doorbell:
         self.dropped = 0
 
     def ring(self, ring: Ring) -> None:
-        """Announces a todo that became pending. Never waits, never fails: a ring that finds the inbox full is dropped."""
+        """Announces a todo that became pending. Never waits, never fails: a ring that finds the inbox full is dropped.
+
+        So is one that nobody of its endpoint attends for: whoever comes after it looks at the database after it too.
+        """
+        if not self._room.attended(ring.endpoint_id):
+            return
         try:
             self._inbox.send_nowait(ring)
         except trio.WouldBlock:
@@ -95,6 +101,9 @@ class Doorbell:
 
     def _fan_out(self, ring: Ring) -> None:
         self._room.ring(ring)
+        self._remember(ring)
+
+    def _remember(self, ring: Ring) -> None:
         self._rung_at[ring.todo_id] = trio.current_time()
         self._rung_at.move_to_end(ring.todo_id)
         if len(self._rung_at) > REMEMBERED_MAX:
@@ -119,8 +128,8 @@ class Doorbell:
         for endpoint_id, credential_sha256 in seen.refused:
             self._room.refuse(endpoint_id, credential_sha256)
         for head in seen.heads:
-            rung_at = self._rung_at.get(head.ring.todo_id)
-            if rung_at is None or trio.current_time() - rung_at > head.pending_seconds + RING_SECONDS_MAX:
-                self._fan_out(head.ring)
-            else:
-                self._room.wake(head.ring)
+            since = trio.current_time() - head.pending_seconds
+            if self._rung_at.get(head.ring.todo_id, -math.inf) + RING_SECONDS_MAX < since:
+                self._remember(head.ring)
+                self._room.tell(head.ring, attended_before=since + RING_SECONDS_MAX)
+            self._room.wake(head.ring)

@@ -96,7 +96,9 @@ def _weight(command: Command) -> int:
         return command.limit
     if isinstance(command, Ingest):
         # Its body goes in beside its payload, once for each endpoint.
-        each = 1 + (len(command.delivery.body) + len(command.payload)) // (2 * WEIGHT_PAYLOAD_BYTES)
+        body = command.delivery.body
+        payload = body if command.payload is None else command.payload
+        each = 1 + (len(body) + len(payload)) // (2 * WEIGHT_PAYLOAD_BYTES)
         return each * len(command.endpoint_ids)
     text = command.payload if isinstance(command, CreateTodo) else command.result if isinstance(command, Complete) else None
     return 1 if text is None else 1 + len(text) // WEIGHT_PAYLOAD_BYTES
@@ -105,7 +107,7 @@ def _weight(command: Command) -> int:
 def _fairness_key(command: Command) -> Hashable:
     """Whose turn it is: an endpoint's, or for what comes in from outside, the adapter's."""
     if isinstance(command, Ingest):
-        return command.delivery.adapter or command.endpoint_ids
+        return command.delivery.origin.adapter or command.endpoint_ids
     return command.endpoint_id
 
 

@@ -37,11 +37,12 @@ class CreateTodo:
 class Ingest:
     """Store what came in: an event and a todo for each endpoint, in one transaction (SPEC-0002, R18).
 
+    `payload` is None where the delivery's body itself is the payload: the text then goes to the database once.
     `quarantine` is why it is not to become a todo: then the event alone is kept, for an operator to look at (R23).
     """
 
     delivery: Delivery
-    payload: str = attrs.field(repr=False)
+    payload: str | None = attrs.field(repr=False)
     endpoint_ids: tuple[UUID, ...]
     max_attempts: int
     quarantine: str | None = None
@@ -213,10 +214,10 @@ def _rings_of_ingested(command: Ingest, outcome: Ingested) -> Sequence[Ring]:
     return [
         Ring(
             endpoint_id=target.endpoint_id,
-            queue=command.delivery.queue,
+            queue=command.delivery.origin.queue,
             todo_id=target.todo_id,
             kind=None,
-            source=command.delivery.source,
+            source=command.delivery.origin.source,
             assignee=None,
         )
         for target in outcome.targets

@@ -30,6 +30,20 @@ def _sha256(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()
 
 
+@attrs.frozen(kw_only=True, cache_hash=True)
+class Origin:
+    """What is the same for every message of one adapter's connection, or of one webhook; made once for all of them."""
+
+    source: str
+    family: Family
+    trust_mode: str
+    verified: bool
+    verify_detail: str | None
+    queue: str
+    adapter: str | None = None
+    content_type: str | None = None
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """One message, normalised.
@@ -39,18 +53,11 @@ class Delivery:
     text of what came beside the body. `body` are the very bytes.
     """
 
-    source: str
-    family: Family
-    trust_mode: str
-    verified: bool
-    verify_detail: str | None
+    origin: Origin
     external_id: str
     native_id: bool
     body: bytes = attrs.field(repr=False)
-    queue: str
-    adapter: str | None = None
     headers: str | None = attrs.field(default=None, repr=False)
-    content_type: str | None = None
     body_sha256: bytes = attrs.field(repr=False)
 
     @body_sha256.default
@@ -60,9 +67,14 @@ class Delivery:
 
 def payload_of(body: bytes) -> str:
     """The todo's payload: the body's own JSON text where it can be kept as that, else the bytes in a wrapper (R22)."""
+    return wrapper_of(body) or body.decode()
+
+
+def wrapper_of(body: bytes) -> str | None:
+    """The wrapper of a body that cannot be kept as the JSON text it is; None where it can."""
     fault = fault_in(body)
     if fault is None:
-        return body.decode()
+        return None
     return json.dumps({"encoding": "base64", "data": b64encode(body).decode(), "reason": fault})
 
 
@@ -89,8 +101,9 @@ def body_of_fields(fields: Fields, body_field: str) -> tuple[bytes, str | None]:
     wanted = body_field.encode()
     for place, (name, value) in enumerate(fields):
         if name == wanted:
-            others = [*fields[:place], *fields[place + 1 :]]
-            return value, _object_of(others) if others else None
+            if len(fields) == 1:
+                return value, None
+            return value, _object_of([*fields[:place], *fields[place + 1 :]])
     return _object_of(fields).encode(), None
 
 

@@ -20,7 +20,7 @@ import attrs
 import structlog
 import trio
 
-from switchboard.errors import StartError, Unavailable
+from switchboard.errors import BrokerError, StartError, Unavailable
 from switchboard.masking import mask
 
 RETRY_FIRST_SECONDS = 0.5
@@ -44,7 +44,8 @@ class Actor:
     `run` is called as `run(task_status=...)`, calls `task_status.started()` after all that can fail, and then goes on
     until it is cancelled. `retry_max_seconds` bounds the pause between restarts: 2 for what needs our own database, 30
     for brokers. `drains` says that it watches the closing signal and ends by itself (the front door finishes what is in
-    flight); all others are cancelled after it. `essential` says that without it the house is not ready.
+    flight); all others are cancelled after it. `essential` says that without it the house is not ready. A pause between
+    restarts ends early when `reason_to_hurry` returns: something has changed about what failed.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Actor:
     retry_max_seconds: float = 2.0
     drains: bool = False
     essential: bool = True
+    reason_to_hurry: Callable[[], Awaitable[object]] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -199,12 +201,16 @@ class _Keeper:
         line = one_line(error)
         before = self._shown
         # The traceback of an outage is worth reading once, not every two seconds of it.
-        # That of a database that is away or locked says nothing that its line does not.
-        told = {} if line == before.last_error or isinstance(error, Unavailable) else {"exc_info": error}
+        # That of a database or a broker that is away says nothing that its line does not.
+        told = {} if line == before.last_error or isinstance(_alone(error), Unavailable | BrokerError) else {"exc_info": error}
         _log.error("actor failed", actor=self.actor.name, error=line, retry_seconds=round(seconds, 2), **told)
         self._show(attrs.evolve(before, running=False, last_error=line))
         with trio.move_on_after(seconds):
-            await self.closing.wait()
+            if self.actor.reason_to_hurry is None:
+                await self.closing.wait()
+            else:
+                await _first_of(self.closing.wait, self.actor.reason_to_hurry)
+        if self.closing.is_set():
             return False
         self._show(attrs.evolve(self._shown, restarts=before.restarts + 1))
         if self.on_restart is not None:
@@ -239,9 +245,8 @@ def _refusal(name: str, error: Exception) -> StartError:
     return refusal
 
 
-def _alone(group: ExceptionGroup[Exception]) -> Exception:
-    """The one failure that a group holds, or the group."""
-    error: Exception = group
+def _alone(error: Exception) -> Exception:
+    """The one failure that a group holds, or the group; what is no group is itself."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -249,11 +254,16 @@ def _alone(group: ExceptionGroup[Exception]) -> Exception:
 
 async def _first(*events: trio.Event) -> None:
     """Wait until one of `events` is set."""
+    await _first_of(*[event.wait for event in events])
+
+
+async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Wait until one of these returns."""
     async with trio.open_nursery() as nursery:
-        for event in events:
-            nursery.start_soon(_then, event.wait, nursery.cancel_scope.cancel)
+        for wait in waits:
+            nursery.start_soon(_then, wait, nursery.cancel_scope.cancel)
 
 
-async def _then(wait: Callable[[], Awaitable[None]], act: Callable[[], None]) -> None:
+async def _then(wait: Callable[[], Awaitable[object]], act: Callable[[], None]) -> None:
     await wait()
     act()

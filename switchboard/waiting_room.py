@@ -12,6 +12,7 @@ Nobody here is looked through for a ring that does not concern it: ten thousand 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -65,6 +66,8 @@ class Waiter(Attendant):
 class Listener(Attendant):
     """One attached session. `look_again` says that it missed rings, and has to look at what waits."""
 
+    attended_at: float = 0.0
+    """On Trio's clock. It has looked at what waited then."""
     look_again: bool = False
     _rings: deque[Ring] = attrs.field(factory=deque)
 
@@ -149,11 +152,12 @@ class WaitingRoom:
         self.tell(ring)
         self.wake(ring)
 
-    def tell(self, ring: Ring) -> None:
-        """All listeners that may claim this todo hear of it."""
+    def tell(self, ring: Ring, *, attended_before: float = math.inf) -> None:
+        """All listeners that may claim this todo hear of it; but for those that came later than that, and saw it waiting."""
         for line in _lines_of(ring):
             for listener in self._listening.get(line, ()):
-                listener.hear(ring)
+                if listener.attended_at < attended_before:
+                    listener.hear(ring)
 
     def wake(self, ring: Ring) -> None:
         """Wakes the oldest waiter that may claim this todo and has not been woken yet, if there is one."""

@@ -7,11 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has none
 
 from switchboard.database.border import Bounds, Session, session_conninfo
 from switchboard.database.embedded import start
@@ -30,15 +32,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--long`, what is marked long is skipped, and says so. Tests that share a house stay with one worker.
-
-    All others go to whichever worker is free: a file of slow tests would else keep one busy long after the others are done.
-    """
+    """Without `--long`, what is marked long is skipped, and says so."""
+    if config.getoption("--long"):
+        return
     for item in items:
-        if item.get_closest_marker("long") and not config.getoption("--long"):
+        if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: run with --long"))
-        if any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):  # type: ignore[attr-defined]  # pytest has no public way to ask for it
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+SPREAD = frozenset(
+    {
+        *("tests/house/test_clock.py", "tests/house/test_embedded_postgres.py", "tests/house/test_kill.py"),
+        *("tests/house/test_start.py", "tests/redis/test_cases.py", "tests/redis/test_kill.py"),
+        *("tests/redis/test_operator.py", "tests/redis/test_rulings.py"),
+    }
+)
+"""Slow files whose tests share nothing: each goes to whichever worker is free, so that none is busy long after the others."""
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # for the same reason
+    """A file stays with one worker, since its tests may share a house; but for those of SPREAD."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file in SPREAD else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """What `--dist` says is for those who have no files like SPREAD's."""
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

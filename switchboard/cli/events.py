@@ -18,12 +18,13 @@ def list_some(args: Arguments, client: OperatorClient) -> str:
     listed = answer.read(EventList)
     if not listed.events:
         return "There is no such event.\n"
-    head = ("ID", "ENDPOINT", "SOURCE", "DISPOSITION", "AGE", "BYTES", "KEY", "ERROR")
+    head = ("ID", "ENDPOINT", "SOURCE", "ADAPTER", "DISPOSITION", "AGE", "BYTES", "KEY", "ERROR")
     rows = [
         (
             event.id,
             event.endpoint,
-            output.cell(event.adapter or event.source),
+            output.cell(event.source),
+            output.cell(event.adapter),
             event.disposition,
             output.duration(answer.now - event.received_at),
             str(event.size),

@@ -117,7 +117,7 @@ def _adapter_commands(parser: argparse.ArgumentParser) -> None:
     _operator_command(add, "list", "show every adapter: its state, its lag, its last error")
     for verb, does in (("enable", "let an adapter consume"), ("disable", "stop an adapter, within two seconds")):
         command = _operator_command(add, verb, does)
-        command.add_argument("name", metavar="NAME", type=values.endpoint_name, help="the adapter's name")
+        command.add_argument("name", metavar="NAME", type=values.adapter_name, help="the adapter's name")
 
 
 def _event_commands(parser: argparse.ArgumentParser) -> None:

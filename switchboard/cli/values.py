@@ -23,6 +23,13 @@ def endpoint_name(word: str) -> str:
     return word
 
 
+def adapter_name(word: str) -> str:
+    """An adapter's name, by the same pattern."""
+    if not ENDPOINT_NAME.fullmatch(word):
+        raise ArgumentTypeError(f"{word!a} is no adapter name: 1 to 63 of a-z, 0-9, _ and -, the first a letter or a digit")
+    return word
+
+
 def queue(word: str) -> str:
     """A queue's name: 1 to 200 characters (R27)."""
     if not 1 <= len(word) <= QUEUE_CHARS_MAX:

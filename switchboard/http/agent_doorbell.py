@@ -54,6 +54,7 @@ class AgentDoorbell:
             credential_sha256=call.credential_sha256,
             queues=frozenset(queues_in_scope(endpoint, call.query.queue or ())),
             owner=endpoint.name,
+            attended_at=trio.current_time(),
         )
         self._room.attend(listener)
         try:

@@ -35,10 +35,10 @@ class OperatorAdapters:
         return await self._switch(call.path["name"], enabled=False)
 
     async def _switch(self, name: str, *, enabled: bool) -> Reply:
-        row = await self._transact(partial(_switch, name=name, enabled=enabled))
+        row = await self._transact(partial(_switch, name=name, names=self._names, enabled=enabled))
         return Reply(content=wire.AdapterReply(adapter=wire.adapter_out(row)))
 
 
-def _switch(session: Session, *, name: str, enabled: bool) -> AdapterRow:
-    adapters.switch(session, name, enabled=enabled)
+def _switch(session: Session, *, name: str, names: Sequence[str], enabled: bool) -> AdapterRow:
+    adapters.switch(session, name, names, enabled=enabled)
     return next(row for row in adapters.list_adapters(session, [name]) if row.name == name)

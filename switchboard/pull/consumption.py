@@ -22,7 +22,7 @@ import trio
 from switchboard.adapter import Permission
 from switchboard.commands import Command, Ingest, Ingested, Outcome
 from switchboard.errors import Unavailable, Unstorable
-from switchboard.ingestion import BODY_BYTES_MAX, Delivery, payload_of
+from switchboard.ingestion import BODY_BYTES_MAX, Delivery, Origin, wrapper_of
 from switchboard.pull.source import Batch, Received, Source
 from switchboard.slot import Slots
 from switchboard.supervisor import one_line
@@ -78,8 +78,22 @@ class Consumption:
     # How often each message was refused for its own sake, and the last word on it. Ours, never the broker's count, which
     # outages raise; forgotten with the run, which only means that a bad message is tried a few times more.
     blamed: dict[str, tuple[int, str]] = attrs.field(factory=dict)
+    origin: Origin = attrs.field(init=False)
     recover_at: float = float("-inf")
     lag_at: float = float("-inf")
+
+    @origin.default
+    def _origin(self) -> Origin:
+        """SPEC-0002 Pull event carries queue trust metadata."""
+        return Origin(
+            source=self.settings.source,
+            family="queue",
+            trust_mode="queue",
+            verified=False,
+            verify_detail=self.source.identity,
+            queue=self.settings.queue,
+            adapter=self.settings.name,
+        )
 
     async def run(self) -> None:
         """Consumes until cancelled. What nobody acknowledged comes before anything new."""
@@ -205,26 +219,20 @@ class Consumption:
         return why
 
     def _command(self, message: Received) -> Ingest:
-        """Normalises a message. SPEC-0002 Pull event carries queue trust metadata."""
+        """Normalises a message."""
         times, reason = self.blamed.get(message.key, (0, ""))
         fault = reason if times >= STORES_MAX else None
         if len(message.body) > BODY_BYTES_MAX:
             fault = f"its body is {len(message.body)} bytes; the limit is {BODY_BYTES_MAX}"
         return Ingest(
             delivery=Delivery(
-                source=self.settings.source,
-                family="queue",
-                trust_mode="queue",
-                verified=False,
-                verify_detail=self.source.identity,
+                origin=self.origin,
                 external_id=message.key,
                 native_id=message.native_id,
                 body=message.body,
-                queue=self.settings.queue,
-                adapter=self.settings.name,
                 headers=message.headers,
             ),
-            payload="" if fault else payload_of(message.body),
+            payload=None if fault else wrapper_of(message.body),
             endpoint_ids=self.permission.endpoint_ids,
             max_attempts=self.settings.max_attempts,
             quarantine=fault,

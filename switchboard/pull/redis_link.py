@@ -44,6 +44,11 @@ class Refusal(BrokerError):
         super().__init__(message)
         self.word = word
 
+    @property
+    def unknown_command(self) -> bool:
+        """Whether the server is too old for the command."""
+        return "unknown command" in str(self).lower()
+
 
 @attrs.define(eq=False)
 class RedisLink:

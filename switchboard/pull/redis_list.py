@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import attrs
+import structlog
 
 from switchboard.ingestion import body_key
 from switchboard.pull.redis_link import BLOCK_SECONDS_MAX, RedisLink, Refusal, Word, open_link
@@ -18,8 +19,11 @@ from switchboard.pull.redis_url import RedisPlace
 from switchboard.pull.source import Batch, BatchSize, OpenSource, Received, Source
 from switchboard.slot import Slots
 
+STRAY_SLOTS_MAX: Final = 32
 RECOVERED_AT_ONCE_MAX: Final = 100
 """Items taken over from a gone slot in one go; the next look takes more."""
+
+_log = structlog.get_logger("redis_list")
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +55,7 @@ class _List:
         self._processing = self._processing_list(slot)
         self._size = BatchSize()
         self._old_server = False
+        self._looked_for_strays = False
         # The place in the processing list up to which this pass has come, counted from its oldest end.
         self._passed = 0
         self._handed_out = 0
@@ -67,6 +72,8 @@ class _List:
         if from_start:
             for slot in sorted(slots.gone):
                 await self._take_over(self._processing_list(slot))
+            if not self._looked_for_strays:
+                await self._tell_of_strays(slots)
             self._passed = 0
         else:
             # What was acknowledged since is gone from the list; what was not is stepped over.
@@ -80,6 +87,24 @@ class _List:
         """Moves what a gone slot was working on to our own processing list: one by one, so that nothing is ever nowhere."""
         while None not in await self._move(left, RECOVERED_AT_ONCE_MAX):
             pass
+
+    async def _tell_of_strays(self, slots: Slots) -> None:
+        """Items of slots that this database never heard of: of one that was lost, or of another house. Nobody works on the
+        first, so the operator has to know; they are not ours to take, since somebody may work on the second.
+        """
+        self._looked_for_strays = True
+        unknown = [slot for slot in range(1, STRAY_SLOTS_MAX + 1) if slot not in slots.live | slots.gone]
+        lists = [self._processing_list(slot) for slot in unknown]
+        lengths = await self._link.call_many([("LLEN", name) for name in lists], key=self._settings.name)
+        for name, length in zip(lists, lengths, strict=True):
+            if length:
+                _log.warning(
+                    "processing_list_of_unknown_slot",
+                    adapter=self._settings.adapter,
+                    list=name,
+                    items=length,
+                    advice=f"if no other house works on it: LMOVE {name} {self._settings.name} LEFT RIGHT, once for each item",
+                )
 
     async def fresh(self, *, wait_seconds: float) -> Batch:
         items: list[bytes] = []
@@ -113,7 +138,7 @@ class _List:
         try:
             return await self._link.call_many(commands, key=source)
         except Refusal as refusal:
-            if self._old_server or "unknown command" not in str(refusal).lower():
+            if self._old_server or not refusal.unknown_command:
                 raise
         # Older than 6.2. Nothing has moved: none of these commands is known there.
         self._old_server = True

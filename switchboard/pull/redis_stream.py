@@ -73,6 +73,7 @@ class _Stream:
         self._own_cursor: bytes | None = _START
         self._stale_cursor: bytes | None = None
         self._recreated_at = float("-inf")
+        self._old_server = False
 
     @property
     def identity(self) -> str:
@@ -106,15 +107,37 @@ class _Stream:
         """What others were given and have been silent about for `claim_idle_seconds`. It is ours after this."""
         settings = self._settings
         idle_ms = settings.claim_idle_seconds * 1000
-        reply = await self._link.call(
-            *("XAUTOCLAIM", settings.stream, settings.group, self._consumer, idle_ms, cursor),
-            *("COUNT", self._size.messages),
-            key=settings.stream,
-        )
+        if self._old_server:
+            return await self._stale_of_old_server(cursor, idle_ms)
+        try:
+            reply = await self._link.call(
+                *("XAUTOCLAIM", settings.stream, settings.group, self._consumer, idle_ms, cursor),
+                *("COUNT", self._size.messages),
+                key=settings.stream,
+            )
+        except Refusal as refusal:
+            if not refusal.unknown_command:
+                raise
+            self._old_server = True
+            return await self._stale_of_old_server(cursor, idle_ms)
         following, entries, gone = reply[0], reply[1], reply[2] if len(reply) > 2 else []
         self._stale_cursor = None if following == _START else following
         entries = [entry for entry in entries if entry is not None]  # before Redis 7 a ghost is a nil among them
         return await self._batch([(entry[0], entry[1]) for entry in entries], gone)
+
+    async def _stale_of_old_server(self, cursor: bytes, idle_ms: int) -> Batch:
+        """The same before Redis 6.2: a look at who holds what, then XCLAIM, which takes only what is still as idle as that.
+
+        A ghost that it takes comes as nil, and is found among our own at the next pass (R24).
+        """
+        stream, group = self._settings.stream, self._settings.group
+        held = await self._link.call("XPENDING", stream, group, cursor, "+", self._size.messages, key=stream)
+        self._stale_cursor = _following(held[-1][0]) if len(held) == self._size.messages else None
+        stale = [entry for entry, holder, idle, _ in held if holder != self._consumer.encode() and idle >= idle_ms]
+        if not stale:
+            return Batch()
+        entries = await self._link.call("XCLAIM", stream, group, self._consumer, idle_ms, *stale, key=stream)
+        return await self._batch([(entry[0], entry[1]) for entry in entries if entry is not None], [])
 
     async def fresh(self, *, wait_seconds: float) -> Batch:
         block_ms = round(min(wait_seconds, BLOCK_SECONDS_MAX) * 1000) or None
@@ -210,3 +233,9 @@ class _Stream:
 
 def _facts(flat: Sequence[Any]) -> dict[bytes, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _following(entry_id: bytes) -> bytes:
+    """The lowest id after this one."""
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return b"%s-%d" % (milliseconds, int(sequence) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -82,9 +83,12 @@ def parse(url: str) -> RedisPlace:
 def fault_in_redis_url(url: str) -> str | None:
     """What is wrong with a URL, without repeating any of it; None where it is right."""
     try:
-        parse(url)
+        place = parse(url)
     except UrlFault as fault:
         return str(fault)
+    for option, file in zip(_TLS_OPTIONS, (place.ca_file, place.cert_file, place.key_file), strict=True):
+        if file is not None and not Path(file).is_file():
+            return f"names a file as {option} that is not there"
     return None
 
 

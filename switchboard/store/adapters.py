@@ -11,8 +11,8 @@ from switchboard.database.queries import load
 from switchboard.errors import NotFound
 from switchboard.store.rows import fetch, fetch_one
 
-SILENT_SECONDS_MAX: Final = 60
-"""An adapter that no process of any configuration has reported on for this long is not shown any more."""
+SILENT_SECONDS_MAX: Final = 15
+"""An adapter that no process has reported on for this long is in nobody's configuration: it is not shown, nor switched."""
 
 _REGISTER: Final = load("adapters/register")
 _REPORT: Final = load("adapters/report")
@@ -68,10 +68,11 @@ def report_and_read(
     return flags, targets
 
 
-def switch(session: Session, name: str, *, enabled: bool) -> None:
-    """Enables or disables. Raises `NotFound`."""
-    if fetch_one(session, _SWITCH, {"name": name, "enabled": enabled}) is None:
-        raise NotFound(detail=f"There is no adapter named {name}.")
+def switch(session: Session, name: str, names: Sequence[str], *, enabled: bool) -> None:
+    """Enables or disables one of `names`, or one that another process reports on. Raises `NotFound`."""
+    values = {"name": name, "names": list(names), "enabled": enabled, "seconds": SILENT_SECONDS_MAX}
+    if fetch_one(session, _SWITCH, values) is None:
+        raise NotFound(detail=f"There is no adapter named {name} in the configuration of any process that runs.")
 
 
 def list_adapters(session: Session, names: Sequence[str]) -> list[AdapterRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -69,8 +69,9 @@ def _fold_equal_keys(commands: Sequence[CreateTodo]) -> tuple[list[int], dict[in
 
 def _insert(session: Session, commands: Sequence[CreateTodo], ordinals: Sequence[int]) -> dict[int, Outcome]:
     asked = [commands[ordinal] for ordinal in ordinals]
-    rows = insert_columns(
+    rows = fetch(
         session,
+        _CREATE,
         {
             "ordinals": list(ordinals),
             "endpoint_ids": [command.endpoint_id for command in asked],
@@ -83,18 +84,9 @@ def _insert(session: Session, commands: Sequence[CreateTodo], ordinals: Sequence
             "caps": [command.max_attempts for command in asked],
             "keys": [command.idempotency_key for command in asked],
             "event_ids": [command.event_id for command in asked],
-            "given_ids": None,
         },
     )
     return {row["ordinal"]: Created(todo=_fresh(commands[row["ordinal"]], row), created=True) for row in rows}
-
-
-def insert_columns(session: Session, columns: Mapping[str, object]) -> list[Row]:
-    """One insert of many todos, column by column: those that were made, as `id`, `ordinal` and `at`.
-
-    `given_ids`, where it is not None, are the ids to use: of events, whose todos have the same; `ordinal` is the event's then.
-    """
-    return fetch(session, _CREATE, columns)
 
 
 def _fresh(command: CreateTodo, row: Row) -> Todo:

@@ -53,8 +53,8 @@ def raw_body(session: Session, event_id: object) -> tuple[bytes, str | None]:
 def release(session: Session, event_id: object, *, max_attempts: int) -> tuple[Event, Created]:
     """quarantined -> a todo after all, on the event's own row; onto the live todo that holds the key, if there is one.
 
-    Raises `NotFound`; `Conflict` where it is not quarantined, or its endpoint is revoked. What the database still refuses
-    is raised as it was the first time, and the event stays quarantined.
+    Raises `NotFound`; `Conflict` where it is not quarantined, its endpoint is revoked, or a live todo with another body
+    holds its key: the event stays quarantined then, as it does when the database still refuses it.
     """
     row = fetch_one(session, _LOCK_QUARANTINED, {"id": canonical_id(event_id)})
     if row is None:
@@ -73,6 +73,11 @@ def release(session: Session, event_id: object, *, max_attempts: int) -> tuple[E
         if isinstance(outcome, QueueError) and outcome.code != "unauthorized":
             raise outcome
         raise Conflict(detail="The endpoint of this event was revoked; it takes no more todos.")
+    if not outcome.created and outcome.todo.payload != command.payload:
+        raise Conflict(
+            detail=f"Todo {outcome.todo.id} holds this event's key with another body: release the event once that todo is "
+            "done or dead, or discard it."
+        )
     disposition = "stored" if outcome.created else "duplicate"
     session.execute(
         _RELEASE,

@@ -1,7 +1,7 @@
 """Ingest: an event and a todo for each message and endpoint, or nothing twice. SPEC-0002 Store-Then-Ack Coupling; R3, R18, R23.
 
 The events go in first: their unique index of native ids blocks a concurrent twin until it has committed, so the memory is
-never read before it is complete. Todos follow only for events that went in.
+never read before it is complete. Todos follow, in the same statement, only for events that went in.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from switchboard.commands import Created, CreateTodo, Ingest, Ingested, Ingested
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.errors import RerunWhole
-from switchboard.ingestion import Delivery
-from switchboard.store.creating import create, insert_columns
-from switchboard.store.rows import Row, fetch
+from switchboard.ingestion import Origin
+from switchboard.store.creating import create
+from switchboard.store.rows import fetch
 
-_NOTE: Final = load("events/note")
+_INGEST: Final = load("events/ingest")
+_QUARANTINE: Final = load("events/quarantine")
 _SEEN: Final = load("events/seen")
 _COLLAPSE: Final = load("events/collapse")
 _ENDPOINTS_LIVE: Final = load("endpoints/live")
@@ -68,18 +69,18 @@ def _store(session: Session, places: Sequence[_Place], numbers: Sequence[int]) -
     """Notes new messages and makes their todos; what was seen before, or has no endpoint any more, is left out."""
     if not numbers:
         return {}
-    noted: dict[int, UUID] = {row["ordinal"]: row["id"] for row in _note(session, places, numbers, "stored")}
-    order = sorted(noted)
-    made = {row["ordinal"] for row in insert_columns(session, _columns(places, order, noted))} if order else set()
-    results = {
-        number: IngestedFor(
-            endpoint_id=places[number].endpoint_id, disposition="stored", event_id=noted[number], todo_id=noted[number]
-        )
-        for number in made
-    }
-    if len(made) < len(order):
-        results |= _collapse(session, places, [number for number in order if number not in made], noted)
-    return results
+    results: dict[int, IngestedFor] = {}
+    met: dict[int, UUID] = {}
+    for ordinal, id_, made in session.execute(_INGEST, _columns(places, numbers)).fetchall():
+        number = numbers[ordinal]
+        if made:
+            results[number] = IngestedFor(
+                endpoint_id=places[number].endpoint_id, disposition="stored", event_id=id_, todo_id=id_
+            )
+        else:
+            met[number] = id_
+    met = {number: met[number] for number in sorted(met) if number not in results}
+    return results | _collapse(session, places, list(met), met) if met else results
 
 
 def _collapse(
@@ -141,55 +142,24 @@ def _quarantine(session: Session, places: Sequence[_Place], faults: Mapping[int,
     chosen = sorted(firsts.values())
     if not chosen:
         return {}
-    marked = list(places)
-    for number in chosen:
-        marked[number] = attrs.evolve(places[number], fault=faults[number])
     return {
         row["ordinal"]: IngestedFor(
             endpoint_id=places[row["ordinal"]].endpoint_id, disposition="quarantined", event_id=row["id"]
         )
-        for row in _note(session, marked, chosen, "quarantined")
+        for row in fetch(session, _QUARANTINE, _quarantined(places, chosen, faults))
     }
 
 
-def _note(session: Session, places: Sequence[_Place], numbers: Sequence[int], disposition: str) -> list[Row]:
+def _quarantined(places: Sequence[_Place], numbers: Sequence[int], faults: Mapping[int, str]) -> dict[str, object]:
     deliveries = [places[number].command.delivery for number in numbers]
-    # What is the same for every message of an adapter goes over once, and a number for each message instead.
-    origins: dict[tuple[object, ...], int] = {}
-    told_by = [origins.setdefault(_origin(delivery), len(origins)) for delivery in deliveries]
-    adapters, queues, sources, families, trust_modes, verified, verify_details, content_types = zip(*origins, strict=True)
-    return fetch(
-        session,
-        _NOTE,
-        _identities(places, numbers)
-        | {
-            "origins": told_by,
-            "adapters": list(adapters),
-            "queues": list(queues),
-            "sources": list(sources),
-            "families": list(families),
-            "trust_modes": list(trust_modes),
-            "verified": list(verified),
-            "verify_details": list(verify_details),
-            "content_types": list(content_types),
-            "disposition": disposition,
-            "headers": _or_none([delivery.headers for delivery in deliveries]),
-            "bodies": [delivery.body for delivery in deliveries],
-            "errors": _or_none([places[number].fault for number in numbers]),
-        },
-    )
-
-
-def _origin(delivery: Delivery) -> tuple[object, ...]:
     return (
-        delivery.adapter,
-        delivery.queue,
-        delivery.source,
-        delivery.family,
-        delivery.trust_mode,
-        delivery.verified,
-        delivery.verify_detail,
-        delivery.content_type,
+        _identities(places, numbers)
+        | _origins([delivery.origin for delivery in deliveries])
+        | {
+            "headers": [delivery.headers for delivery in deliveries],
+            "bodies": [delivery.body for delivery in deliveries],
+            "errors": [faults[number] for number in numbers],
+        }
     )
 
 
@@ -209,23 +179,44 @@ def _identities(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, o
     }
 
 
-def _columns(places: Sequence[_Place], numbers: Sequence[int], noted: Mapping[int, UUID]) -> dict[str, object]:
-    """The todos of these events, column by column; each has the id of its event."""
+def _columns(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, object]:
+    """The messages, column by column. What is the same for many goes over once, and for each message its number instead."""
     chosen = [places[number] for number in numbers]
-    ids = [noted[number] for number in numbers]
+    deliveries = [place.command.delivery for place in chosen]
+    places_told: dict[_Told, int] = {}
+    told_by = [places_told.setdefault(_told(place), len(places_told)) for place in chosen]
+    endpoint_ids, caps, native_ids, origins = zip(*places_told, strict=True)
+    return _origins(origins) | {
+        "endpoint_ids": list(endpoint_ids),
+        "caps": list(caps),
+        "native_ids": list(native_ids),
+        "origins": told_by,
+        "external_ids": [delivery.external_id for delivery in deliveries],
+        "headers": _or_none([delivery.headers for delivery in deliveries]),
+        "bodies": [delivery.body for delivery in deliveries],
+        "hashes": [delivery.body_sha256 for delivery in deliveries],
+        "payloads": _or_none([place.command.payload for place in chosen]),
+    }
+
+
+_Told = tuple[UUID, int, bool, Origin]
+
+
+def _told(place: _Place) -> _Told:
+    delivery = place.command.delivery
+    return place.endpoint_id, place.command.max_attempts, delivery.native_id, delivery.origin
+
+
+def _origins(origins: Sequence[Origin]) -> dict[str, object]:
     return {
-        "ordinals": numbers,
-        "endpoint_ids": [place.endpoint_id for place in chosen],
-        "queues": [place.command.delivery.queue for place in chosen],
-        "sources": [place.command.delivery.source for place in chosen],
-        "kinds": None,
-        "titles": None,
-        "payloads": [place.command.payload for place in chosen],
-        "assignees": None,
-        "caps": [place.command.max_attempts for place in chosen],
-        "keys": [place.command.delivery.external_id for place in chosen],
-        "event_ids": ids,
-        "given_ids": ids,
+        "adapters": [origin.adapter for origin in origins],
+        "queues": [origin.queue for origin in origins],
+        "sources": [origin.source for origin in origins],
+        "families": [origin.family for origin in origins],
+        "trust_modes": [origin.trust_mode for origin in origins],
+        "verified": [origin.verified for origin in origins],
+        "verify_details": [origin.verify_detail for origin in origins],
+        "content_types": [origin.content_type for origin in origins],
     }
 
 
@@ -233,10 +224,10 @@ def _todo_of(place: _Place, event_id: UUID) -> CreateTodo:
     delivery = place.command.delivery
     return CreateTodo(
         endpoint_id=place.endpoint_id,
-        queue=delivery.queue,
+        queue=delivery.origin.queue,
         max_attempts=place.command.max_attempts,
-        payload=place.command.payload,
+        payload=delivery.body.decode() if place.command.payload is None else place.command.payload,
         idempotency_key=delivery.external_id,
-        source=delivery.source,
+        source=delivery.origin.source,
         event_id=event_id,
     )

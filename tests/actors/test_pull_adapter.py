@@ -130,8 +130,9 @@ async def test_a_message_is_normalised_stored_and_then_acknowledged(
     assert broker.acknowledged == [b"1", b"2", b"3"]
     assert [[command.delivery.body for command in batch] for batch in ledger.asked] == [[b"1"], [b"2", b"3"]]
     delivery = ledger.asked[0][0].delivery
-    assert (delivery.family, delivery.trust_mode, delivery.verified) == ("queue", "queue", False)
-    assert (delivery.verify_detail, delivery.adapter, delivery.queue) == ("fake: bot", "orders", "work")
+    origin = delivery.origin
+    assert (origin.family, origin.trust_mode, origin.verified) == ("queue", "queue", False)
+    assert (origin.verify_detail, origin.adapter, origin.queue) == ("fake: bot", "orders", "work")
     assert (pull.settings.tally.state, pull.settings.tally.stored) == ("running", 3)
     nursery.cancel_scope.cancel()
 

@@ -262,6 +262,17 @@ async def test_a_drain_is_bounded(autojump_clock: MockClock, diary: Diary) -> No
     assert diary[2:] == [(5, "door ends"), (5, "ledger ends")]
 
 
+async def test_a_reason_to_hurry_ends_a_pause(autojump_clock: MockClock, diary: Diary) -> None:
+    """What failed may have been mended, or switched off: nobody waits 30 s for it to be seen."""
+    fake = Fake(name="a", diary=diary, script=[(ValueError("no"), 0)] * 8)
+
+    async def switched() -> None:
+        await trio.sleep_until(20)
+
+    await House(fake.actor(retry_max_seconds=30, reason_to_hurry=switched)).live_for(30)
+    assert fake.begins()[:7] == [0, 0.5, 1.5, 3.5, 7.5, 15.5, 20]
+
+
 async def test_closing_does_not_wait_out_a_pause(autojump_clock: MockClock, diary: Diary) -> None:
     """A drained actor that is waiting to be restarted has nothing to drain."""
     fake = Fake(name="door", diary=diary, script=[(ValueError("x"), 0)] * 9)

@@ -2,7 +2,7 @@
 
     python -m tests.bench.redis_stream [ENTRIES]
 
-The limit is our own batch insert with nothing around it: `events/note.sql` and `todos/create.sql`, their parameters made
+The limit is our own batch insert with nothing around it: `events/ingest.sql`, or `todos/create.sql`, its parameters made
 beforehand, in batches as large as the adapter's, a commit each, from one client and from two (processes of their own), the
 better of the two. The same without the events shows what remembering costs. Trust the ratios of one run, never an absolute.
 """
@@ -97,44 +97,46 @@ def insert_for(database: str, events: bool) -> tuple[int, float]:
             (f"e-{uuid4().hex[:12]}", uuid4().bytes),
         ).fetchone()
         assert endpoint is not None
-        note, create = load("events/note"), load("todos/create")
+        statement = load("events/ingest" if events else "todos/create")
         rows = 0
         began = time.monotonic()
         spent = 0.0
         while time.monotonic() - began - spent < LIMIT_SECONDS:
             paused = time.monotonic()
-            todos, noted = parameters(endpoint[0], rows)
+            columns = (messages if events else todos)(endpoint[0], rows)
             spent += time.monotonic() - paused
             session.execute("begin")
-            if events:
-                session.execute(note, noted).fetchall()
-            session.execute(create, todos).fetchall()
+            session.execute(statement, columns).fetchall()
             session.execute("commit")
             rows += BATCH_MESSAGES_MAX
         return rows, time.monotonic() - began - spent
 
 
-def parameters(endpoint: UUID, first: int) -> tuple[dict[str, object], dict[str, object]]:
-    """The arrays of one batch, for both statements."""
+def todos(endpoint: UUID, first: int) -> dict[str, object]:
+    """The arrays of one batch of todos alone."""
     size = BATCH_MESSAGES_MAX
-    keys = [f"redis:orders:{uuid4().int >> 80}-{first + number}" for number in range(size)]
-    bodies = [body(first + number) for number in range(size)]
-    same: dict[str, object] = {"ordinals": list(range(size)), "endpoint_ids": [endpoint] * size, "queues": ["work"] * size}
-    same |= {"sources": ["redis"] * size}
-    todos = same | {
-        "kinds": None,
-        "titles": None,
-        "payloads": bodies,
-        "assignees": None,
-        "caps": [5] * size,
-        "keys": keys,
-        "event_ids": None,
-        "given_ids": None,
-    }
-    noted: dict[str, object] = {
+    return {
         "ordinals": list(range(size)),
         "endpoint_ids": [endpoint] * size,
-        "origins": [0] * size,
+        "queues": ["work"] * size,
+        "sources": ["redis"] * size,
+        "kinds": None,
+        "titles": None,
+        "payloads": [body(first + number) for number in range(size)],
+        "assignees": None,
+        "caps": [5] * size,
+        "keys": keys(first),
+        "event_ids": None,
+    }
+
+
+def messages(endpoint: UUID, first: int) -> dict[str, object]:
+    """The arrays of one batch of events and their todos."""
+    bodies = [body(first + number).encode() for number in range(BATCH_MESSAGES_MAX)]
+    return {
+        "endpoint_ids": [endpoint],
+        "caps": [5],
+        "native_ids": [True],
         "adapters": ["orders"],
         "queues": ["work"],
         "sources": ["redis"],
@@ -143,15 +145,18 @@ def parameters(endpoint: UUID, first: int) -> tuple[dict[str, object], dict[str,
         "verified": [False],
         "verify_details": ["redis acl: default"],
         "content_types": [None],
-        "disposition": "stored",
-        "external_ids": keys,
-        "native_ids": [True] * size,
+        "origins": [0] * BATCH_MESSAGES_MAX,
+        "external_ids": keys(first),
         "headers": None,
-        "bodies": [text.encode() for text in bodies],
-        "hashes": [hashlib.sha256(text.encode()).digest() for text in bodies],
-        "errors": None,
+        "bodies": bodies,
+        "hashes": [hashlib.sha256(text).digest() for text in bodies],
+        "payloads": None,
     }
-    return todos, noted
+
+
+def keys(first: int) -> list[str]:
+    """Keys that nobody used before."""
+    return [f"redis:orders:{uuid4().int >> 80}-{first + number}" for number in range(BATCH_MESSAGES_MAX)]
 
 
 def measure(opener: Opener, redis: RedisServer, entries: int, turn: int) -> float:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.houses import House, Opener, wait_until
+from tests.redis.conftest import StartRedis
 from tests.redis.reading import (
     ENDPOINT,
     adapters,
@@ -336,6 +337,62 @@ def test_c25_idle(open_house: Opener, redis_server: RedisServer, minutes: float)
     switch(house, "orders", "disable")
     wait_until(lambda: len(connections(redis_server)) == 2, seconds=4, what="one connection less")
     assert time.monotonic() - began < 2.5
+
+
+def test_c28_a_broken_adapter_that_is_switched_off_is_off_at_once(open_house: Opener, start_redis: StartRedis) -> None:
+    """R21, C28: however long it would still have backed off; switched on again, it tries at once."""
+    server = start_redis()
+    house = open_house(adapters=[stream(server)])
+    house.vend(ENDPOINT)
+    server.stop()
+    wait_until(lambda: ready(house)["adapters"]["orders"]["consecutive_failures"] >= 5, seconds=30, what="a long pause")
+    switch(house, "orders", "disable")
+    wait_until(lambda: ready(house)["adapters"]["orders"]["state"] == "disabled", seconds=3, what="disabled")
+    assert ready(house)["status"] == "ready"
+    server.start()
+    server.client.xadd("orders", {"payload": "1"})
+    switch(house, "orders", "enable")
+    todos(house, 1, seconds=4)
+
+
+def test_c28_an_adapter_that_nobody_runs_is_not_shown_as_running(open_house: Opener, redis_server: RedisServer) -> None:
+    """It was in a configuration once: it is neither listed nor switched."""
+    house = open_house(adapters=[stream(redis_server)])
+    rows_changed(
+        house,
+        "insert into adapters (name, transport, endpoints, queue, enabled, state, reported_at)"
+        " values ('gone', 'stream', '{reviewer}', 'work', true, 'running', clock_timestamp() - interval '1 minute')",
+    )
+    assert list(adapters(house)) == ["orders"]
+    with house.operator() as http:
+        assert http.post("/operator/v1/adapters/gone/enable").status_code == 404
+
+
+def test_a_server_older_than_6_2(open_house: Opener, start_redis: StartRedis) -> None:
+    """Without BLMOVE, LMOVE and XAUTOCLAIM: lists are moved by BRPOPLPUSH; what others left in a group is taken by XCLAIM."""
+    unknown = ("BLMOVE", "LMOVE", "XAUTOCLAIM")
+    server = start_redis(*[word for command in unknown for word in ("--rename-command", command, "")])
+    client = server.client
+    client.xgroup_create("orders", "switchboard", "0", mkstream=True)
+    for number in range(5):
+        client.xadd("orders", {"payload": str(number)})
+        client.lpush("jobs", f"job {number}")
+    assert client.xreadgroup("switchboard", "stranger", {"orders": ">"}, count=3)
+    house = open_house(adapters=[stream(server, claim_idle_seconds=1), plain_list(server)])
+    house.vend(ENDPOINT)
+    todos(house, 10, seconds=30)
+    settled(server)
+    wait_until(lambda: client.llen("jobs:switchboard-1") == 0, what="an empty processing list")
+
+
+def test_items_of_a_slot_that_nobody_knows_are_told(open_house: Opener, redis_server: RedisServer) -> None:
+    """The database was lost, or another house works there: not ours to take, and not ours to be silent about."""
+    redis_server.client.lpush("jobs:switchboard-7", "stray")
+    house = open_house(adapters=[plain_list(redis_server)])
+    house.vend(ENDPOINT)
+    wait_until(lambda: "processing_list_of_unknown_slot" in house.log(), what="a warning")
+    assert "jobs:switchboard-7" in house.log()
+    assert redis_server.client.llen("jobs:switchboard-7") == 1
 
 
 SECRET = "marker-hunter2"

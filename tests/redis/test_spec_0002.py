@@ -208,7 +208,7 @@ def test_pub_sub_is_loss_tolerant_only(reader: Reader) -> None:
     refused = run("check", "--config", str(config))
     assert refused.returncode == 2
     assert "loses every message" in refused.stderr
-    assert "pubsub_loses_messages" in reader.house.log()
+    wait_until(lambda: "pubsub_loses_messages" in reader.house.log(), what="the warning")
     for document in (ROOT / "README.md", ROOT / "config" / "switchboard.toml"):
         assert "accept_loss" in document.read_text()
 

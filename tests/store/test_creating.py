@@ -39,8 +39,10 @@ def test_the_key_belongs_to_the_endpoint_and_not_to_the_queue(desk: Desk) -> Non
 def _live_texts() -> dict[str, str]:
     """Every place in the code that spells out what LIVE means, with the alias taken off."""
     queries = SQL_DIRECTORY / "queries" / "todos"
+    conflict = r"on conflict \(endpoint_id, idempotency_key\)\s+where (.+?)\s+do nothing"
     places = {
-        "on conflict": (queries / "create.sql", r"on conflict \(endpoint_id, idempotency_key\)\s+where (.+?)\s+do nothing"),
+        "on conflict": (queries / "create.sql", conflict),
+        "on conflict of an event's todo": (SQL_DIRECTORY / "queries" / "events" / "ingest.sql", conflict),
         "live_twins": (queries / "live_twins.sql", r"and (t\.idempotency_key is not null.+?)\s+limit 1"),
         "retry": (queries / "retry.sql", r"and (other\.idempotency_key is not null\s.+?)\s+and other\.id <> t\.id"),
         "twin_of": (queries / "twin_of.sql", r"and (other\.idempotency_key is not null\s.+?)\s+and other\.id <> t\.id"),

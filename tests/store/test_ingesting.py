@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
+import attrs
 import pytest
 
 from switchboard.commands import Ingest, Ingested, IngestedFor
@@ -13,7 +14,7 @@ from switchboard.database.failures import translate
 from switchboard.endpoint import digest
 from switchboard.errors import BlamesOne, Conflict
 from switchboard.event import EventFilter
-from switchboard.ingestion import Delivery, body_key, key_prefix, native_key, payload_of
+from switchboard.ingestion import Delivery, Origin, body_key, key_prefix, native_key, payload_of, wrapper_of
 from switchboard.store import adapters, endpoints, events, slots
 from switchboard.store.ingesting import OTHER_BYTES, ingest
 
@@ -30,16 +31,18 @@ def vend(session: Session) -> UUID:
 def delivery(body: bytes, *, entry: str | None = None, **fields: Any) -> Delivery:
     prefix = key_prefix("orders", None)
     return Delivery(
-        source="redis",
-        family="queue",
-        trust_mode="queue",
-        verified=False,
-        verify_detail="redis acl: default",
+        origin=Origin(
+            source="redis",
+            family="queue",
+            trust_mode="queue",
+            verified=False,
+            verify_detail="redis acl: default",
+            queue="work",
+            adapter="orders",
+        ),
         external_id=body_key(prefix, body) if entry is None else native_key(prefix, entry),
         native_id=entry is not None,
         body=body,
-        queue="work",
-        adapter="orders",
         **fields,
     )
 
@@ -170,15 +173,43 @@ def test_r23_quarantine_release_discard(session: Session, endpoint: UUID) -> Non
 
 
 def test_r23_release_of_other_bytes(session: Session, endpoint: UUID) -> None:
-    """R23: an operator may let an entry of other bytes in: onto the live todo while there is one, else as work of its own."""
+    """R23: an operator may let an entry of other bytes in, as work of its own: never onto a live todo that says something
+    else, where it would be lost. It stays quarantined until that one has ended.
+    """
     (first,) = run(session, command(b"1", endpoint, entry="1-0"))
     (other,) = run(session, command(b"2", endpoint, entry="1-0"))
-    (third,) = run(session, command(b"3", endpoint, entry="1-0"))
-    event, created = events.release(session, str(other.event_id), max_attempts=3)
-    assert (event.disposition, created.created, event.todo_id) == ("duplicate", False, first.todo_id)
+    with pytest.raises(Conflict, match=str(first.todo_id)):
+        events.release(session, str(other.event_id), max_attempts=3)
+    assert events.get_event(session, str(other.event_id)).disposition == "quarantined"
     end(session, first.todo_id)
-    event, created = events.release(session, str(third.event_id), max_attempts=3)
+    event, created = events.release(session, str(other.event_id), max_attempts=3)
     assert (event.disposition, created.created) == ("stored", True)
+
+
+def test_r23_release_onto_a_live_todo_of_the_same_body(session: Session, endpoint: UUID) -> None:
+    """R23: what is already waiting as a todo needs no second one."""
+    (held,) = run(session, command(b"1", endpoint, quarantine="no"))
+    (first,) = run(session, command(b"2", endpoint))
+    session.execute(
+        "update todos set idempotency_key = %s, payload = '1', payload_bytes = 1 where id = %s",
+        (body_key(key_prefix("orders", None), b"1"), first.todo_id),
+    )
+    event, created = events.release(session, str(held.event_id), max_attempts=3)
+    assert (event.disposition, created.created, event.todo_id) == ("duplicate", False, first.todo_id)
+
+
+@pytest.mark.parametrize("body", [b"1", b' {"a": [1, 2], "a": "\xc3\xa4"} ', b"\xff", b'"\\u0000"', b""])
+def test_r22_the_body_itself_is_the_payload(session: Session, endpoint: UUID, body: bytes) -> None:
+    """R22: its own text, byte for byte, where it can be kept as that; whatever cannot stands in a wrapper beside such ones."""
+    plain = command(b'"plain"', endpoint, entry="1-0")
+    for number, one in enumerate((body, b'"next"')):
+        ingested = attrs.evolve(command(one, endpoint, entry=f"2-{number}"), payload=wrapper_of(one))
+        run(session, attrs.evolve(plain, delivery=delivery(b'"plain"', entry=f"1-{number}"), payload=None), ingested)
+    rows = session.execute(
+        "select payload::text, payload_bytes from todos where endpoint_id = %s order by idempotency_key", (endpoint,)
+    ).fetchall()
+    texts = [payload_of(one) for one in (b'"plain"', b'"plain"', body, b'"next"')]
+    assert rows == [(text, len(text.encode())) for text in texts]
 
 
 def test_r23_quarantined_body_hash_is_kept_once(session: Session, endpoint: UUID) -> None:
