@@ -40,12 +40,11 @@ class Guard:
     def announcing(self) -> Callable[[], None]:
         """What a new process is to call before it becomes the command: it puts its process group under guard."""
         pipe = self._pipe()
-        return lambda: _write(pipe, b"+", os.getpid())
+        return lambda: _tell(pipe, b"+", os.getpid())
 
     def forget(self, group: int) -> None:
         """Nothing of this process group is left: its number may soon be somebody else's."""
-        with contextlib.suppress(BrokenPipeError):
-            _write(self._pipe(), b"-", group)
+        _tell(self._pipe(), b"-", group)
 
     def _pipe(self) -> int:
         """The pipe to a watching process; a new one where somebody has killed the last."""
@@ -74,9 +73,11 @@ def watch(lines: Iterable[bytes]) -> None:
             os.killpg(group, signal.SIGKILL)
 
 
-def _write(pipe: int, sign: bytes, group: int) -> None:
-    # Far below PIPE_BUF, so it arrives whole beside what others write.
-    os.write(pipe, b"%b%d\n" % (sign, group))
+def _tell(pipe: int, sign: bytes, group: int) -> None:
+    # Far below PIPE_BUF, so it arrives whole. Where somebody has just killed the process that watches, the command runs
+    # unwatched this once, and the next one gets a new watcher.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(pipe, b"%b%d\n" % (sign, group))
 
 
 if __name__ == "__main__":

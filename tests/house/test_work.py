@@ -337,3 +337,20 @@ def test_refusals_end_the_worker_with_one_line(house: House, queue: str) -> None
     ):
         done = run(*wrong, environ={"SWITCHBOARD_CREDENTIAL": MARK_SECRET})
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_worker_whose_guard_was_killed_gets_a_new_one(agent: Agent, tmp_path: Path, queue: str, start: Start) -> None:
+    """Whatever happens to the process that watches: the next command is watched again, and dies with the worker."""
+    worker = start(agent, queue, "sh", "-c", HOLDS.format(file=tmp_path / "pid"))
+    agent.push(queue)
+    pid = pid_in(tmp_path / "pid")
+    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children")
+    (guard,) = [int(child) for child in children.read_text().split() if int(child) != pid]
+    os.kill(guard, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    (tmp_path / "pid").unlink()
+    agent.push(queue)
+    pid = pid_in(tmp_path / "pid")
+    worker.process.kill()
+    worker.process.wait()
+    gone(pid)
