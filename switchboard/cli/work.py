@@ -122,7 +122,7 @@ class _Worker:
                 try:
                     await self._work_on(todo, me.defaults.payload_bytes)
                 except LeaseLost as lost:
-                    output.complain(f"{lost} Its command was ended.")
+                    output.complain(f"{lost} What its command did does not count.")
                 except SwitchboardError as exc:
                     if not passes(exc):
                         raise
