@@ -21,6 +21,10 @@ if __name__ == "__main__":
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a command knows how to be interrupted
         sys.exit(run_operator_command(arguments, os.environ))
+    if arguments.command == "work":
+        from switchboard.cli.work import run_worker
+
+        sys.exit(run_worker(arguments, os.environ))
 
 import contextlib
 import gc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +17,11 @@ from switchboard.cli.grammar import PROGRAM
 from switchboard.config import ServerConfig, file_to_read
 from switchboard.config_options import visible_token_fault
 from switchboard.config_toml import Faults
+from switchboard.loopback import on_loopback
 
 URL_VARIABLE: Final = "SWITCHBOARD_URL"
 TOKEN_VARIABLE: Final = "SWITCHBOARD_TOKEN"  # noqa: S105 - the name of a variable, not a token
+CREDENTIAL_VARIABLE: Final = "SWITCHBOARD_CREDENTIAL"
 ADDRESS_FILE: Final = "address"
 TOKEN_FILE: Final = "operator-token"  # noqa: S105 - the name of a file
 FILE_BYTES_MAX: Final = 4_096
@@ -38,13 +39,7 @@ class House:
     @property
     def on_loopback(self) -> bool:
         """Whether it is on this machine, where no proxy has any business."""
-        host = urlsplit(self.url).hostname or ""
-        if host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return on_loopback(self.url)
 
 
 def find_house(args: Arguments, environ: Mapping[str, str]) -> House:
@@ -64,7 +59,29 @@ def find_house(args: Arguments, environ: Mapping[str, str]) -> House:
     fault = visible_token_fault(token) if token else "is empty"
     if fault is not None:
         raise UsageError(f"The operator token from {token_from} {fault}.")
-    return House(url=_checked(url, url_from), url_from=url_from, token=token, token_from=token_from)
+    checked = _checked(url, url_from, secret_variable=TOKEN_VARIABLE)
+    return House(url=checked, url_from=url_from, token=token, token_from=token_from)
+
+
+def find_url(args: Arguments, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The address of the house that `args` means, for an agent, and where it was found. Raises as `find_house` does."""
+    url, url_from = _given(args.url, "--url", environ, URL_VARIABLE)
+    if url is None:
+        url, url_from = _url(_server(args.config, environ, token_wanted=False))
+    return _checked(url, url_from, secret_variable=CREDENTIAL_VARIABLE), url_from
+
+
+def find_credential(environ: Mapping[str, str]) -> str:
+    """An agent's credential. Raises UsageError where the environment holds none that could be one."""
+    credential = environ.get(CREDENTIAL_VARIABLE)
+    if not credential:
+        raise UsageError(
+            f"There is no credential: put one that `{PROGRAM} endpoint vend NAME` printed into {CREDENTIAL_VARIABLE}."
+        )
+    fault = visible_token_fault(credential)
+    if fault is not None:
+        raise UsageError(f"The credential from {CREDENTIAL_VARIABLE} {fault}.")
+    return credential
 
 
 def _given(option: str | None, name: str, environ: Mapping[str, str], variable: str) -> tuple[str | None, str]:
@@ -130,7 +147,7 @@ def _small_file(path: Path) -> str:
         os.close(descriptor)
 
 
-def _checked(url: str, url_from: str) -> str:
+def _checked(url: str, url_from: str, *, secret_variable: str) -> str:
     """`url` without a slash at its end; an address that means "every interface" becomes loopback.
 
     Raises UsageError. The url is repeated only where it can hold no password.
@@ -141,7 +158,7 @@ def _checked(url: str, url_from: str) -> str:
     except ValueError:
         host, port, parts = None, None, urlsplit("")
     if parts.username is not None or parts.password is not None:
-        raise UsageError(f"The address from {url_from} holds a user name or a secret; give the token with {TOKEN_VARIABLE}.")
+        raise UsageError(f"The address from {url_from} holds a user name or a secret; give that with {secret_variable}.")
     if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment or not url.isprintable():
         raise UsageError(f"The address from {url_from} is none: it looks like http://127.0.0.1:8080.")
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not listened on

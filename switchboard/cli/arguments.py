@@ -13,7 +13,7 @@ from switchboard.cli.failures import BAD_USAGE
 from switchboard.event import Disposition
 from switchboard.todo import Status
 
-Command = Literal["serve", "check", "migrate", "endpoint", "todo", "adapter", "event", "demo", "version"]
+Command = Literal["serve", "check", "migrate", "endpoint", "todo", "adapter", "event", "work", "demo", "version"]
 OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo", "adapter", "event"})
 """The commands that talk to a running house: `switchboard.cli.run_operator_command` does them."""
 
@@ -24,7 +24,7 @@ class Arguments:
 
     `name` is the endpoint that `vend`, `rotate`, `revoke` and `push` are about, or the adapter of `enable` and `disable`;
     `endpoint` is the filter of the lists.
-    `payload` is as typed: JSON text, `@file` or `-`.
+    `payload` is as typed: JSON text, `@file` or `-`. `words` is the command that `work` runs for each todo.
     """
 
     command: Command
@@ -46,6 +46,9 @@ class Arguments:
     event_id: str = ""
     source: str | None = None
     disposition: Disposition | None = None
+    owner: str | None = None
+    lease_seconds: int | None = None
+    words: tuple[str, ...] = attrs.field(default=(), converter=tuple, repr=False)
 
 
 def parse(argv: Sequence[str]) -> Arguments:

@@ -38,6 +38,14 @@ example:
   {PROGRAM} todo push reviewer --queue reviews --payload @task.json --key task-17
   git log -1 --format='{{"commit": "%H"}}' | {PROGRAM} todo push reviewer --queue reviews --payload -
 """
+_WORK_EXAMPLE: Final = f"""\
+It claims one todo at a time, gives it to COMMAND as JSON on standard input, and keeps its lease while COMMAND runs. Exit 0
+completes it with the standard output as its result; anything else fails it with the end of the standard error.
+The credential comes from the variable SWITCHBOARD_CREDENTIAL. SIGTERM or Ctrl-C ends COMMAND and gives the todo back.
+
+example:
+  SWITCHBOARD_CREDENTIAL=sbk_... {PROGRAM} work --queue reviews -- ./review.sh --quick
+"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -75,6 +83,7 @@ def build() -> Parser:
     _todo_commands(_command(add, "todo", "push, list, show, retry or release the work of any endpoint"))
     _adapter_commands(_command(add, "adapter", "list, enable or disable what reads from brokers"))
     _event_commands(_command(add, "event", "list or show what came in; decide about what is quarantined"))
+    _work_command(add)
     _command(add, "demo", "show it live: a Redis, an adapter, a producer and two agents; Ctrl-C ends all of it")
     _command(add, "version", "print the version")
     return parser
@@ -138,6 +147,16 @@ def _event_commands(parser: argparse.ArgumentParser) -> None:
         command.add_argument("event_id", metavar="ID", type=values.event_id, help="the event's id, as `event list` shows it")
 
 
+def _work_command(add: AddParser) -> None:
+    does = "be a worker: run a command for each todo of a queue"
+    work = add("work", parents=[_config_option(), _url_option()], epilog=_WORK_EXAMPLE, **_help(does))
+    work.add_argument("--queue", metavar="Q", required=True, type=values.queue, help="the queue to work on")
+    work.add_argument("--owner", metavar="O", type=values.owner, help="who claims; else the endpoint's name")
+    lease = "how long a claim holds between two heartbeats, 1 to 86400 seconds; else the house says it"
+    work.add_argument("--lease-seconds", metavar="N", type=values.lease_seconds, help=lease)
+    work.add_argument("words", metavar="COMMAND", nargs="+", help="the program and its words, after `--`")
+
+
 def _subcommands(parser: argparse.ArgumentParser, *, dest: str, required: bool) -> AddParser:
     return parser.add_subparsers(
         dest=dest, required=required, metavar=dest.upper(), title=f"{dest}s", parser_class=Parser
@@ -149,8 +168,7 @@ def _command(add: AddParser, name: str, does: str) -> argparse.ArgumentParser:
 
 
 def _operator_command(add: AddParser, name: str, does: str, *, example: str = "") -> argparse.ArgumentParser:
-    parser = add(name, parents=[_config_option()], epilog=example, **_help(does))
-    parser.add_argument("--url", help="the house's address; else SWITCHBOARD_URL, else the configuration says it")
+    parser = add(name, parents=[_config_option(), _url_option()], epilog=example, **_help(does))
     proof = "the operator token; others on this machine can see it here, so rather SWITCHBOARD_TOKEN or the state directory's"
     parser.add_argument("--token", help=proof)
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON for programs")
@@ -171,6 +189,12 @@ def _help(does: str) -> dict[str, object]:
 def _config_option() -> argparse.ArgumentParser:
     option = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     option.add_argument("--config", metavar="FILE", type=Path, help="the configuration; else ./switchboard.toml if it is there")
+    return option
+
+
+def _url_option() -> argparse.ArgumentParser:
+    option = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    option.add_argument("--url", help="the house's address; else SWITCHBOARD_URL, else the configuration says it")
     return option
 
 

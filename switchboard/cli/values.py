@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 
-from switchboard.todo import ENDPOINT_NAME, LIST_LIMIT_MAX, NOWHERE, QUEUE_CHARS_MAX, canonical_id
+from switchboard.todo import (
+    ENDPOINT_NAME,
+    LEASE_SECONDS_MAX,
+    LIST_LIMIT_MAX,
+    NOWHERE,
+    OWNER_CHARS_MAX,
+    QUEUE_CHARS_MAX,
+    canonical_id,
+)
 
 
 def text(word: str) -> str:
@@ -37,6 +45,13 @@ def queue(word: str) -> str:
     return text(word)
 
 
+def owner(word: str) -> str:
+    """Who a claim belongs to: 1 to 200 characters (R27)."""
+    if not 1 <= len(word) <= OWNER_CHARS_MAX:
+        raise ArgumentTypeError(f"must be 1 to {OWNER_CHARS_MAX} characters")
+    return text(word)
+
+
 def todo_id(word: str) -> str:
     """A todo's id in its one spelling (R16). Anything else would be looked for in vain, or change the path of the request."""
     if canonical_id(word) == NOWHERE:
@@ -53,6 +68,15 @@ def event_id(word: str) -> str:
 
 def limit(word: str) -> int:
     """How many rows: 1 to 200. More is refused, never silently made less (R27)."""
-    if not (word.isascii() and word.isdigit() and len(word) <= 9 and 1 <= int(word) <= LIST_LIMIT_MAX):
-        raise ArgumentTypeError(f"must be a whole number from 1 to {LIST_LIMIT_MAX}")
+    return _whole(word, LIST_LIMIT_MAX)
+
+
+def lease_seconds(word: str) -> int:
+    """How long a claim holds between two heartbeats: 1 to 86,400 seconds (R27)."""
+    return _whole(word, LEASE_SECONDS_MAX)
+
+
+def _whole(word: str, high: int) -> int:
+    if not (word.isascii() and word.isdigit() and len(word) <= 9 and 1 <= int(word) <= high):
+        raise ArgumentTypeError(f"must be a whole number from 1 to {high}")
     return int(word)
