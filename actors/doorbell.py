@@ -29,6 +29,8 @@ REMEMBERED_MAX: Final = 20_000
 """Todos of which is remembered when they rang last, so that a look tells listeners only of those that did not ring."""
 RING_SECONDS_MAX: Final = 2.0
 """A ring comes this long after its commit at the latest, as far as telling a lost one from a late one goes."""
+COMMIT_SECONDS_MAX: Final = 0.25
+"""A listener that came later than this after a todo became pending has seen it waiting: its commit was through by then."""
 
 _log = structlog.get_logger("doorbell")
 
@@ -131,5 +133,5 @@ class Doorbell:
             since = trio.current_time() - head.pending_seconds
             if self._rung_at.get(head.ring.todo_id, -math.inf) + RING_SECONDS_MAX < since:
                 self._remember(head.ring)
-                self._room.tell(head.ring, attended_before=since + RING_SECONDS_MAX)
+                self._room.tell(head.ring, attended_before=since + COMMIT_SECONDS_MAX)
             self._room.wake(head.ring)

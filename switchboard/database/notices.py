@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 import psycopg
 import trio
+from psycopg.conninfo import make_conninfo
 
 from switchboard.database.border import Bounds, Session, session_conninfo
 from switchboard.database.failures import translate
@@ -22,6 +23,7 @@ from switchboard.errors import Unavailable
 
 T = TypeVar("T")
 
+APPLICATION_NAME: Final = "switchboard relay"
 ANSWER_SECONDS_MAX: Final = 3.0
 PAYLOAD_BYTES_MAX: Final = 7_999
 """PostgreSQL's own bound."""
@@ -79,7 +81,11 @@ async def open_notices(conninfo: str, bounds: Bounds) -> AsyncIterator[Notices]:
     limiter = trio.CapacityLimiter(1)
 
     def connect() -> Session:
-        session = Session.connect(session_conninfo(conninfo, bounds), autocommit=True, prepare_threshold=0)
+        session = Session.connect(
+            make_conninfo(session_conninfo(conninfo, bounds), application_name=APPLICATION_NAME),
+            autocommit=True,
+            prepare_threshold=0,
+        )
         session.deadline = time.monotonic() + ANSWER_SECONDS_MAX
         session.execute(_FORGETFUL)
         session.execute(_LISTEN)

@@ -24,6 +24,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _BODY_DEPTH_MAX: Final = PAYLOAD_DEPTH_MAX + 8
 """Deeper than any payload within its own bound can make a body; the look at each payload comes after it."""
 
+_PLACE = re.compile(r"\[\d+\]`$")
 _AT: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _IN: Final = re.compile(r"^(?P<problem>.*) - in `(?P<field>\w+)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<field>[^`]*)`|missing required field `(?P<missing>[^`]*)`")
@@ -69,7 +70,7 @@ def decode_query(query: Mapping[str, list[str]], kind: type[T]) -> T:
         given = {name: values if name in repeatable else values[0] for name, values in query.items()}
         converted: T = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as exc:
-        raise _invalid(str(exc)) from None
+        raise _invalid(_PLACE.sub("`", str(exc))) from None  # of a repeated parameter the name says it all
     return converted
 
 

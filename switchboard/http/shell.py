@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import attrs
 import msgspec
 import structlog
 import trio
@@ -112,6 +113,9 @@ class Shell:
                 return _problem(Invalid(detail="The database cannot store this."))
             if reply.claims:
                 request.scope[_CLAIMS] = reply.claims  # type: ignore[typeddict-unknown-key]  # ours, beside ASGI's own
+            if request.method == "HEAD" and not isinstance(reply.content, bytes | msgspec.Struct):
+                # The head of an answer without an end: nobody would ever hear that it is over.
+                reply = attrs.evolve(reply, content=b"")
             if reply.over is not None:
                 request.scope[_OVER] = reply.over  # type: ignore[typeddict-unknown-key]  # as well
             return _response(reply)

@@ -34,6 +34,7 @@ AGENT_CALLS = [
     ("POST", "/v1/todos/fail"),
     ("POST", "/v1/todos/release"),
     ("GET", "/v1/queues"),
+    ("GET", "/v1/doorbell"),
     ("GET", "/v1/whoami"),
 ]
 OPERATOR_CALLS = [
