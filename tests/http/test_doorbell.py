@@ -30,7 +30,7 @@ AT_ONCE_SECONDS = 0.5
 """A ring takes milliseconds; the look that makes up for a lost one comes once a second, and would pass for no ring."""
 
 
-RELAY = "application_name = 'switchboard relay'"
+RELAY = "application_name = 'switchboard relay' and datname = current_database()"
 
 
 @pytest.fixture(scope="module")
