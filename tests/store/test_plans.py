@@ -16,8 +16,9 @@ import pytest
 from switchboard.commands import Complete, CreateTodo, Fail, Heartbeat, Held, Moved, Release, Undo
 from switchboard.database.border import Session
 from switchboard.errors import Conflict
-from switchboard.store import creating, sweeping
+from switchboard.store import attending, creating, sweeping
 from switchboard.store.sweeping import REAP, REQUEUE, SWEEP_ROWS_MAX
+from switchboard.waiting_room import Scope
 from tests.store.desk import Desk, open_session
 from tests.store.filling import fill_with_history, fill_with_work
 from tests.store.plans import Explainer
@@ -289,6 +290,23 @@ def _revoke(desk: Desk, world: World) -> None:
     assert sweeping.sweep_revoked(desk.session, world.big, ()).moved == SWEEP_ROWS_MAX
 
 
+WANTED = 20
+
+
+def _look_for_everybody(desk: Desk, world: World) -> None:
+    scopes = [
+        Scope(endpoint_id=endpoint, queue=queue, owner=owner, wanted=WANTED)
+        for endpoint in (world.big, world.small)
+        for queue in ("work", "side", "nothing", None)
+        for owner in (None, "ada", "grace")
+    ]
+    seen = attending.look(desk.session, scopes, [(world.big, b"wrong"), (world.small, b"wrong")])
+    assert len(seen.heads) > 5 * WANTED
+    assert len(seen.refused) == 2
+    ids = [(world.big, head.ring.todo_id) for head in seen.heads[:WANTED]]
+    assert len(attending.pending(desk.session, ids)) == WANTED
+
+
 SWEEPS: dict[str, Work] = {"reap": _reap, "requeue": _requeue, "revoke": _revoke}
 
 settings = pytest.mark.parametrize(
@@ -320,6 +338,13 @@ def test_a_batch_reads_a_few_pages_for_each_row(worlds: Worlds, rows: int, stati
     """R11: a batch of a hundred looks its rows up one by one; nothing else is read, however large the history."""
     limits = {"rows": 4 * BATCH, "buffers": 15 * BATCH, "buffers_written": 60 * BATCH}
     judge(worlds(statistics, rows), plans, BATCHES, **limits)
+
+
+@settings
+def test_a_look_for_those_who_attend_reads_what_it_shows(worlds: Worlds, rows: int, statistics: str, plans: str) -> None:
+    """R25, performance.md shape 8: once a second, so it reads the heads of the lines that somebody stands in, and no more."""
+    limits = {"rows": 1_500, "buffers": 2_000, "buffers_written": 2_000}
+    judge(worlds(statistics, rows), plans, {"look": _look_for_everybody}, **limits)
 
 
 @settings

@@ -28,11 +28,16 @@ from (
     from unnest(%(owner_endpoints)s::uuid[], %(owners)s::text[], %(owner_queues)s::text[], %(owner_wanted)s::integer[])
         as l (endpoint_id, owner, queue, wanted)
     cross join lateral (
-        select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, t.updated_at
-        from todos t
-        where t.endpoint_id = l.endpoint_id and t.assignee = l.owner and t.assignee is not null and t.state = 'pending'
-            and (l.queue is null or t.queue = l.queue)
-        order by t.created_at, t.id
+        select a.*
+        from (
+            -- whatever is assigned to an owner in other queues is looked through no further than this
+            select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, t.updated_at
+            from todos t
+            where t.endpoint_id = l.endpoint_id and t.assignee = l.owner and t.assignee is not null and t.state = 'pending'
+            order by t.created_at, t.id
+            limit 200
+        ) a
+        where l.queue is null or a.queue = l.queue
         limit l.wanted
     ) h
 ) h
