@@ -44,8 +44,8 @@ class Head(Protocol):
         ...
 
     @property
-    def pending_seconds(self) -> float:
-        """For how long it has been pending."""
+    def pending_seconds(self) -> float | None:
+        """For how long it has been pending; None where it is not, but a claim may have it."""
         ...
 
 
@@ -130,8 +130,11 @@ class Doorbell:
         for endpoint_id, credential_sha256 in seen.refused:
             self._room.refuse(endpoint_id, credential_sha256)
         for head in seen.heads:
-            since = trio.current_time() - head.pending_seconds
-            if self._rung_at.get(head.ring.todo_id, -math.inf) + RING_SECONDS_MAX < since:
-                self._remember(head.ring)
-                self._room.tell(head.ring, attended_before=since + COMMIT_SECONDS_MAX)
+            if head.pending_seconds is not None:
+                self._tell_if_it_is_news(head.ring, trio.current_time() - head.pending_seconds)
             self._room.wake(head.ring)
+
+    def _tell_if_it_is_news(self, ring: Ring, since: float) -> None:
+        if self._rung_at.get(ring.todo_id, -math.inf) + RING_SECONDS_MAX < since:
+            self._remember(ring)
+            self._room.tell(ring, attended_before=since + COMMIT_SECONDS_MAX)

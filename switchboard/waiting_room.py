@@ -90,12 +90,13 @@ class Listener(Attendant):
 
 @attrs.frozen(kw_only=True)
 class Scope:
-    """A line that somebody stands in, and how many todos its attendants could use."""
+    """A line that somebody stands in, how many todos its attendants could use, and how many of them are waiters."""
 
     endpoint_id: UUID
     queue: str | None
     owner: str | None
     wanted: int
+    waiters: int = 0
 
 
 class WaitingRoom:
@@ -181,6 +182,7 @@ class WaitingRoom:
                 queue=line[1],
                 owner=line[2],
                 wanted=max(len(self._waiting.get(line, ())), RINGS_BUFFERED_MAX // 4 if line in self._listening else 0),
+                waiters=len(self._waiting.get(line, ())),
             )
             for line in lines
         ]

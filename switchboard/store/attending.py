@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 from uuid import UUID
@@ -20,16 +21,18 @@ _REFUSED: Final = load("doorbell/refused")
 
 HEADS_MAX: Final = 10_000
 """Todos that one look brings back; whoever has to wait for more of them waits for the next look, a second later."""
+OVERDUE_MAX: Final = 100
+"""What is due or lapsed of one endpoint that a look brings back; a sweep makes all of it pending before long."""
 
 Credential = tuple[UUID, bytes]
 
 
 @attrs.frozen(kw_only=True)
 class Head:
-    """A todo that waits for somebody who is here, and for how many seconds it has been pending."""
+    """A todo that waits for somebody who is here, and for how many seconds it has been pending; None: it is due, or lapsed."""
 
     ring: Ring
-    pending_seconds: float
+    pending_seconds: float | None
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +65,10 @@ def _heads(session: Session, scopes: Sequence[Scope]) -> list[Head]:
     queues = [scope for scope in scopes if scope.owner is None and scope.queue is not None]
     anywhere = [scope for scope in scopes if scope.owner is None and scope.queue is None]
     owners = [scope for scope in scopes if scope.owner is not None]
+    overdue: Counter[UUID] = Counter()
+    for scope in scopes:
+        if scope.owner is None and scope.waiters:
+            overdue[scope.endpoint_id] += scope.waiters
     values = {
         "queue_endpoints": [scope.endpoint_id for scope in queues],
         "queues": [scope.queue for scope in queues],
@@ -72,6 +79,8 @@ def _heads(session: Session, scopes: Sequence[Scope]) -> list[Head]:
         "owners": [scope.owner for scope in owners],
         "owner_queues": [scope.queue for scope in owners],
         "owner_wanted": [scope.wanted for scope in owners],
+        "overdue_endpoints": list(overdue),
+        "overdue_wanted": [min(waiters, OVERDUE_MAX) for waiters in overdue.values()],
         "limit": HEADS_MAX,
     }
     rows = fetch(session, _HEADS, values)

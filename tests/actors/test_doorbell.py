@@ -195,9 +195,9 @@ def test_scopes_are_lines_not_attendants(room: WaitingRoom) -> None:
     quarter = RINGS_BUFFERED_MAX // 4
     assert sorted(room.scopes(), key=str) == sorted(
         [
-            Scope(endpoint_id=ALICE, queue="work", owner=None, wanted=1_000),
-            Scope(endpoint_id=ALICE, queue="work", owner="w0", wanted=500),
-            Scope(endpoint_id=ALICE, queue="work", owner="w1", wanted=500),
+            Scope(endpoint_id=ALICE, queue="work", owner=None, wanted=1_000, waiters=1_000),
+            Scope(endpoint_id=ALICE, queue="work", owner="w0", wanted=500, waiters=500),
+            Scope(endpoint_id=ALICE, queue="work", owner="w1", wanted=500, waiters=500),
             Scope(endpoint_id=BOB, queue=None, owner=None, wanted=quarter),
             Scope(endpoint_id=BOB, queue=None, owner="w1", wanted=quarter),
         ],

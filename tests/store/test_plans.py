@@ -295,7 +295,7 @@ WANTED = 20
 
 def _look_for_everybody(desk: Desk, world: World) -> None:
     scopes = [
-        Scope(endpoint_id=endpoint, queue=queue, owner=owner, wanted=WANTED)
+        Scope(endpoint_id=endpoint, queue=queue, owner=owner, wanted=WANTED, waiters=WANTED)
         for endpoint in (world.big, world.small)
         for queue in ("work", "side", "nothing", None)
         for owner in (None, "ada", "grace")

@@ -1,8 +1,9 @@
 -- The oldest pending todos of every line that somebody stands in, so that a ring that was lost is made up for (R25): of a queue,
 -- of any queue of an endpoint (`max_attempts > 0` is the marker of todos_pool_any, see the schema), and of what is assigned to
--- an owner, in a queue or in any.
+-- an owner, in a queue or in any. And what a claim would find of what is due or lapsed, for those who wait in claims (R9):
+-- it is not pending yet, so `pending_seconds` is null.
 select h.endpoint_id, h.todo_id, h.queue, h.kind, h.source, h.assignee,
-    extract(epoch from clock_timestamp() - h.updated_at)::double precision as pending_seconds
+    extract(epoch from clock_timestamp() - h.updated_at)::double precision as pending_seconds -- null where it is not pending
 from (
     select h.*
     from unnest(%(queue_endpoints)s::uuid[], %(queues)s::text[], %(queue_wanted)s::integer[]) as l (endpoint_id, queue, wanted)
@@ -38,6 +39,27 @@ from (
             limit 200
         ) a
         where l.queue is null or a.queue = l.queue
+        limit l.wanted
+    ) h
+    union all
+    select h.*
+    from unnest(%(overdue_endpoints)s::uuid[], %(overdue_wanted)s::integer[]) as l (endpoint_id, wanted)
+    cross join lateral (
+        select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, null::timestamptz as updated_at
+        from todos t
+        where t.endpoint_id = l.endpoint_id and t.next_retry_at is not null and t.next_retry_at <= statement_timestamp()
+        order by t.next_retry_at
+        limit l.wanted
+    ) h
+    union all
+    select h.*
+    from unnest(%(overdue_endpoints)s::uuid[], %(overdue_wanted)s::integer[]) as l (endpoint_id, wanted)
+    cross join lateral (
+        select t.endpoint_id, t.id as todo_id, t.queue, t.kind, t.source, t.assignee, null::timestamptz as updated_at
+        from todos t
+        where t.endpoint_id = l.endpoint_id and t.lease_expires_at is not null and t.lease_expires_at <= statement_timestamp()
+            and t.attempt < t.max_attempts
+        order by t.lease_expires_at
         limit l.wanted
     ) h
 ) h
