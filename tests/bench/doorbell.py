@@ -1,0 +1,197 @@
+"""P8, and what waiting costs: from a create to the claim, or the event stream, that was waiting for it; ten thousand that wait.
+
+    python -m tests.bench.doorbell [ROUNDS] [WAITERS] [STREAMS]
+
+Latency is counted from the create's own answer, which follows its commit and its ring: below zero means that the waiter heard
+first. The queries of a crowd that waits are counted by the server, beside those of the same house with nobody there. Client,
+house and server share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import trio
+
+from switchboard.database.embedded import start
+from switchboard.state_dir import prepare
+from tests.bench.redis_stream import fresh_database
+from tests.houses import PLAIN, Agent, House, Opener
+
+ROUNDS, WAITERS, STREAMS = 500, 10_000, 1_000
+WATCHED_SECONDS = 20.0
+P50_MS_MAX, P99_MS_MAX = 2.0, 10.0
+QUERIES_PER_SECOND_MAX = 2.0
+
+
+def main(rounds: int, waiters: int, streams: int) -> int:
+    """Runs it; prints the figures; 0 when they are reached."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-bench-"))
+    directory.chmod(0o755)
+    server = start(prepare(directory / "postgres"))
+    opener = Opener(directory, lambda: fresh_database(server.conninfo))
+    try:
+        house = opener(settings={"queue": {"reap_interval_seconds": 3600, "retry_interval_seconds": 3600}})
+        agent = house.vend()
+        claims = trio.run(pick_up, house, agent, rounds, "claim")
+        events = trio.run(pick_up, house, agent, rounds, "stream")
+        reached = tell("a waiting claim", claims) & tell("an event stream", events)
+        return 0 if reached & trio.run(crowd, house, agent, waiters, streams) else 1
+    finally:
+        opener.close()
+        server.stop(10)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def tell(who: str, seconds: Sequence[float]) -> bool:
+    """Prints the percentiles."""
+    p50, p99 = (1000 * statistics.quantiles(seconds, n=100)[place] for place in (49, 98))
+    print(f"P8: create to {who}: p50 {p50:.2f} ms, p99 {p99:.2f} ms (at most {P50_MS_MAX:g} and {P99_MS_MAX:g})", flush=True)
+    return p50 <= P50_MS_MAX and p99 <= P99_MS_MAX
+
+
+async def pick_up(house: House, agent: Agent, rounds: int, way: str) -> list[float]:
+    """Seconds from the answer of a create to whoever waited for it, time after time."""
+    took: list[float] = []
+    async with client(house, agent) as creator, client(house, agent) as waiter, trio.open_nursery() as nursery:
+        heard, seated = trio.open_memory_channel[float](0)
+        nursery.start_soon(wait_for_claims if way == "claim" else listen, waiter, heard)
+        await trio.sleep(0.5)
+        for _ in range(rounds):
+            await creator.post("/v1/todos", json={"queue": way})
+            answered = trio.current_time()
+            took.append(await seated.receive() - answered)
+            await trio.sleep(0.01)  # until the next wait has begun
+        nursery.cancel_scope.cancel()
+    return took
+
+
+async def wait_for_claims(http: httpx.AsyncClient, heard: trio.MemorySendChannel[float]) -> None:
+    """One long poll after the other."""
+    while True:
+        reply = await http.post("/v1/claims", json={"queue": "claim", "wait_seconds": 60})
+        if reply.json()["todos"]:
+            await heard.send(trio.current_time())
+
+
+async def listen(http: httpx.AsyncClient, heard: trio.MemorySendChannel[float]) -> None:
+    """One event stream."""
+    async with http.stream("GET", "/v1/doorbell", params={"queue": "stream"}) as response:
+        async for piece in response.aiter_text():
+            now = trio.current_time()
+            for _ in range(piece.count("event: todo_ready")):
+                await heard.send(now)
+
+
+async def crowd(house: House, agent: Agent, waiters: int, streams: int) -> bool:
+    """Queries a second while so many wait, and whom one todo wakes."""
+    nobody = await transactions(house)
+    address = urlsplit(house.url)
+    host, port = str(address.hostname), int(address.port or 0)
+    woken: list[int] = []
+    async with trio.open_nursery() as nursery:
+        limit = trio.CapacityLimiter(200)
+        for _ in range(waiters):
+            await nursery.start(sit, host, port, agent.credential, limit, woken)
+        for _ in range(streams):
+            await nursery.start(attach, host, port, agent.credential, limit)
+        await trio.sleep(5)
+        busy = await transactions(house)
+        extra = busy - nobody
+        print(
+            f"{waiters:,} waiting claims and {streams:,} event streams: "
+            f"{extra:.1f} transactions a second more, {rss_mb(house)} MB"
+        )
+        async with client(house, agent) as http:
+            await http.post("/v1/todos", json={"queue": "crowd"})
+        await trio.sleep(3)
+        print(f"one todo wakes {len(woken)} of them")
+        nursery.cancel_scope.cancel()
+    return extra <= QUERIES_PER_SECOND_MAX and len(woken) == 1
+
+
+def rss_mb(house: House) -> int:
+    """What the house holds in memory, in MB."""
+    status = Path(f"/proc/{house.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) // 1024
+
+
+async def transactions(house: House) -> float:
+    """Transactions a second in the house's database, as the server counts them."""
+
+    def count() -> int:
+        with psycopg.connect(str(house.database), autocommit=True) as connection:
+            row = connection.execute("select xact_commit from pg_stat_database where datname = current_database()").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    before = await trio.to_thread.run_sync(count)
+    await trio.sleep(WATCHED_SECONDS)
+    return (await trio.to_thread.run_sync(count) - before) / WATCHED_SECONDS
+
+
+async def sit(
+    host: str,
+    port: int,
+    credential: str,
+    limit: trio.CapacityLimiter,
+    woken: list[int],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """A claim that waits, again and again, on a bare socket: ten thousand clients of a library would not fit."""
+    body = b'{"queue":"crowd","wait_seconds":60}'
+    head = f"POST /v1/claims HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {credential}\r\n"
+    request = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    async with limit:
+        stream = await trio.open_tcp_stream(host, port)
+        await stream.send_all(request)
+    task_status.started()
+    async with stream:
+        while True:
+            answer = await stream.receive_some(65_536)
+            if b'"todos":[{' in answer:
+                woken.append(1)
+            await stream.send_all(request)
+
+
+async def attach(
+    host: str,
+    port: int,
+    credential: str,
+    limit: trio.CapacityLimiter,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """An event stream on a bare socket."""
+    async with limit:
+        stream = await trio.open_tcp_stream(host, port)
+        await stream.send_all(
+            f"GET /v1/doorbell?queue=crowd HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {credential}\r\n\r\n".encode()
+        )
+    task_status.started()
+    async with stream:
+        while await stream.receive_some(65_536):
+            pass
+
+
+def client(house: House, agent: Agent) -> httpx.AsyncClient:
+    """A client of one connection."""
+    headers = {"Authorization": f"Bearer {agent.credential}"}
+    return httpx.AsyncClient(base_url=house.url, headers=headers, timeout=90, trust_env=False, verify=PLAIN)
+
+
+if __name__ == "__main__":
+    given = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(given + [ROUNDS, WAITERS, STREAMS][len(given) :])))
