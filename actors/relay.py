@@ -21,7 +21,7 @@ GATHER_SECONDS: Final = 0.025
 IDS_PER_WORD_MAX: Final = 200
 WORDS_AT_ONCE_MAX: Final = 50
 GATHERED_MAX: Final = 10_000
-"""Ids that wait to be told; what does not fit is left to the others' own look."""
+"""Ids that wait to be told, or are looked up at a time; what does not fit is left to the look of whoever waits for it."""
 CHECK_SECONDS: Final = 10.0
 
 _RING, _CHANGED = "ring", "changed"
@@ -70,8 +70,9 @@ class Relay:
     def tell(self, ring: Ring) -> None:
         """Others shall hear of this todo. Never waits, never fails."""
         if self._gathered_ids < GATHERED_MAX:
-            self._gathered.setdefault(ring.endpoint_id, {})[ring.todo_id] = None
-            self._gathered_ids += 1
+            ids = self._gathered.setdefault(ring.endpoint_id, {})
+            self._gathered_ids += ring.todo_id not in ids
+            ids[ring.todo_id] = None
             self._something.set()
 
     def tell_changed(self, endpoint_id: UUID) -> None:
@@ -91,8 +92,9 @@ class Relay:
         while True:
             await self._something.wait()
             self._something = trio.Event()
-            while words := self._words():
-                await line.send(words)
+            await line.send(self._words())
+            if self._gathered:
+                self._something.set()
             await trio.sleep(GATHER_SECONDS)
 
     def _words(self) -> list[str]:
@@ -108,8 +110,6 @@ class Relay:
             self._gathered_ids -= len(some)
             if not ids:
                 del self._gathered[endpoint_id]
-        if not self._gathered:
-            self._gathered_ids = 0
         return words
 
     async def _listen(self, line: Line) -> None:
@@ -124,7 +124,7 @@ class Relay:
                 else:
                     todos += [(endpoint_id, id_) for id_ in ids]
             if todos:
-                for ring in await self._pending(todos):
+                for ring in await self._pending(todos[:GATHERED_MAX]):
                     self._hear(ring)
 
     async def _ask_again(self, endpoint_id: UUID) -> None:

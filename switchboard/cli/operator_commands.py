@@ -9,8 +9,7 @@ from switchboard.cli import adapters, endpoints, events, output, todos
 from switchboard.cli.address import find_house
 from switchboard.cli.arguments import Arguments
 from switchboard.cli.client import OperatorClient
-from switchboard.cli.failures import BAD_USAGE, DONE, FAILED, INTERRUPTED, OUTPUT_CLOSED, CommandError, OutputClosed, UsageError
-from switchboard.errors import ConfigError
+from switchboard.cli.endings import exit_code_of
 
 _COMMANDS: Final[Mapping[tuple[str, str], Callable[[Arguments, OperatorClient], str | bytes]]] = {
     ("endpoint", "vend"): endpoints.vend,
@@ -39,25 +38,13 @@ def run_operator_command(args: Arguments, environ: Mapping[str, str]) -> int:
     Returns the exit code: 0 done; 1 refused or not reached, 2 bad usage or configuration, each after one line on
     standard error; 130 after Ctrl-C, 141 where the reader of the output has gone. It never raises for any of these.
     """
-    try:
-        with OperatorClient(find_house(args, environ)) as client:
-            said = _COMMANDS[args.command, args.action](args, client)
-        if isinstance(said, bytes):
-            output.write_bytes(said)
-        else:
-            output.write(said)
-    except CommandError as exc:
-        output.complain(str(exc))
-        return FAILED
-    except UsageError as exc:
-        output.complain(str(exc))
-        return BAD_USAGE
-    except ConfigError as exc:
-        # A line for each fault of the configuration.
-        output.complain(*str(exc).splitlines())
-        return BAD_USAGE
-    except OutputClosed:
-        return OUTPUT_CLOSED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    return DONE
+    return exit_code_of(lambda: _ask(args, environ))
+
+
+def _ask(args: Arguments, environ: Mapping[str, str]) -> None:
+    with OperatorClient(find_house(args, environ)) as client:
+        said = _COMMANDS[args.command, args.action](args, client)
+    if isinstance(said, bytes):
+        output.write_bytes(said)
+    else:
+        output.write(said)

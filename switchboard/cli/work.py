@@ -13,11 +13,12 @@ from switchboard.answers import NotAHouse, Todo
 from switchboard.cli import child, output
 from switchboard.cli.address import CREDENTIAL_VARIABLE, find_credential, find_url
 from switchboard.cli.arguments import Arguments
-from switchboard.cli.failures import BAD_USAGE, DONE, FAILED, CommandError, UsageError
+from switchboard.cli.endings import exit_code_of
+from switchboard.cli.failures import CommandError
 from switchboard.cli.grammar import PROGRAM
 from switchboard.cli.guard import Guard
 from switchboard.client import Client
-from switchboard.errors import ConfigError, Invalid, QueueError, SwitchboardError, TooLarge, Unauthorized
+from switchboard.errors import Invalid, QueueError, SwitchboardError, TooLarge, Unauthorized
 from switchboard.held import LeaseLost, Work
 from switchboard.pauses import passes
 from switchboard.todo import WAIT_SECONDS_MAX
@@ -31,21 +32,14 @@ def run_worker(args: Arguments, environ: Mapping[str, str]) -> int:
     0 after a signal; 1 where the house refuses the credential or the queue, 2 for bad usage or configuration, each after one
     line on standard error. A house that is away is waited for.
     """
-    try:
-        credential = find_credential(environ)
-        url, url_from = find_url(args, environ)
-        with Guard() as guard:
-            trio.run(_until_told, args, url, url_from, credential, guard)
-    except CommandError as exc:
-        output.complain(str(exc))
-        return FAILED
-    except UsageError as exc:
-        output.complain(str(exc))
-        return BAD_USAGE
-    except ConfigError as exc:
-        output.complain(*str(exc).splitlines())
-        return BAD_USAGE
-    return DONE
+    return exit_code_of(lambda: _work(args, environ))
+
+
+def _work(args: Arguments, environ: Mapping[str, str]) -> None:
+    credential = find_credential(environ)
+    url, url_from = find_url(args, environ)
+    with Guard() as guard:
+        trio.run(_until_told, args, url, url_from, credential, guard)
 
 
 async def _until_told(args: Arguments, url: str, url_from: str, credential: str, guard: Guard) -> None:

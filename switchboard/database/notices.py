@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 APPLICATION_NAME: Final = "switchboard relay"
 ANSWER_SECONDS_MAX: Final = 3.0
-PAYLOAD_BYTES_MAX: Final = 7_999
-"""PostgreSQL's own bound."""
 
 _LISTEN: Final = load("notices/listen")
 _FORGETFUL: Final = load("notices/forgetful")
@@ -37,8 +35,9 @@ _CHECK: Final = load("notices/check")
 class Notices:
     """An open line. Each of its methods raises `Unavailable` once the connection is lost, or does not answer in time."""
 
-    def __init__(self, session: Session, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, session: Session, limiter: trio.CapacityLimiter, answer_seconds_max: float) -> None:
         self._session = session
+        self._answer_seconds_max = answer_seconds_max
         self._limiter = limiter
         # One thread at a time uses the connection; its socket is waited for without any.
         self._turn = trio.Lock()
@@ -68,7 +67,7 @@ class Notices:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         async with self._turn:
-            self._session.deadline = time.monotonic() + ANSWER_SECONDS_MAX
+            self._session.deadline = time.monotonic() + self._answer_seconds_max
             try:
                 return await trio.to_thread.run_sync(work, limiter=self._limiter)
             except psycopg.Error as exc:
@@ -79,6 +78,7 @@ class Notices:
 async def open_notices(conninfo: str, bounds: Bounds) -> AsyncIterator[Notices]:
     """A line that lives as long as this block. Raises `Unavailable` where there is no connection."""
     limiter = trio.CapacityLimiter(1)
+    seconds_max = min(ANSWER_SECONDS_MAX, bounds.transaction_seconds)
 
     def connect() -> Session:
         session = Session.connect(
@@ -86,7 +86,7 @@ async def open_notices(conninfo: str, bounds: Bounds) -> AsyncIterator[Notices]:
             autocommit=True,
             prepare_threshold=0,
         )
-        session.deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        session.deadline = time.monotonic() + seconds_max
         session.execute(_FORGETFUL)
         session.execute(_LISTEN)
         return session
@@ -96,7 +96,7 @@ async def open_notices(conninfo: str, bounds: Bounds) -> AsyncIterator[Notices]:
     except psycopg.Error as exc:
         raise translate(exc) from exc
     try:
-        yield Notices(session, limiter)
+        yield Notices(session, limiter, seconds_max)
     finally:
         # Everybody who waits for its socket has been cancelled by now; a thread that still uses it ends at its deadline.
         session.close()

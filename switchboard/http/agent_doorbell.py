@@ -16,7 +16,7 @@ from switchboard.errors import SwitchboardError
 from switchboard.http import requests
 from switchboard.http.agent_claims import queues_in_scope
 from switchboard.http.call import Call, Reply, Transact
-from switchboard.store import reading
+from switchboard.store import attending
 from switchboard.todo import Ring
 from switchboard.waiting_room import RINGS_BUFFERED_MAX, Listener, WaitingRoom
 
@@ -71,18 +71,23 @@ class AgentDoorbell:
 
     async def _events(self, listener: Listener, first: Sequence[Ring]) -> AsyncIterator[bytes]:
         yield b"retry: %d\n\n" % RECONNECT_MILLISECONDS + _events_of(first)
-        while not (self._room.closed or listener.refused):
+        while not self._over(listener):
             with trio.move_on_after(COMMENT_SECONDS) as quiet:
                 await listener.bell.wait()
             if quiet.cancelled_caught:
                 yield b": nothing new\n\n"
                 continue
+            if self._over(listener):  # what it heard before is not told any more either (R17)
+                return
             rings: Sequence[Ring] = listener.take()
             if listener.look_again:
                 listener.look_again = False
                 rings = await self._look_again(listener)
             if rings:
                 yield _events_of(rings)
+
+    def _over(self, listener: Listener) -> bool:
+        return self._room.closed or listener.refused
 
     async def _look_again(self, listener: Listener) -> Sequence[Ring]:
         try:
@@ -96,7 +101,7 @@ class AgentDoorbell:
     async def _waiting(self, listener: Listener) -> Sequence[Ring]:
         queues = tuple(listener.queues) or None
         return await self._transact(
-            lambda session: reading.already_waiting(
+            lambda session: attending.already_waiting(
                 session, listener.endpoint_id, queues, listener.owner, limit=RINGS_BUFFERED_MAX
             )
         )

@@ -95,7 +95,10 @@ class _List:
         self._looked_for_strays = True
         unknown = [slot for slot in range(1, STRAY_SLOTS_MAX + 1) if slot not in slots.live | slots.gone]
         lists = [self._processing_list(slot) for slot in unknown]
-        lengths = await self._link.call_many([("LLEN", name) for name in lists], key=self._settings.name)
+        try:
+            lengths = await self._link.call_many([("LLEN", name) for name in lists], key=self._settings.name)
+        except Refusal:
+            return  # a user who may look at its own lists only, or a key of another type: no reason not to work
         for name, length in zip(lists, lengths, strict=True):
             if length:
                 _log.warning(

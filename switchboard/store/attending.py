@@ -12,7 +12,7 @@ import attrs
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.store.rows import fetch
-from switchboard.todo import Ring
+from switchboard.todo import Ring, canonical_id
 from switchboard.waiting_room import Scope
 
 _HEADS: Final = load("doorbell/heads")
@@ -46,6 +46,19 @@ class Seen:
 def look(session: Session, scopes: Sequence[Scope], credentials: Iterable[Credential]) -> Seen:
     """One look for everybody: two statements, however many attend."""
     return Seen(heads=_heads(session, scopes), refused=refused(session, credentials))
+
+
+def already_waiting(
+    session: Session, endpoint_id: object, queues: tuple[str, ...] | None, owner: str, limit: int
+) -> list[Ring]:
+    """What an agent who attaches now would have heard: pending todos that `owner` may claim, oldest first (R25)."""
+    scopes = [
+        Scope(endpoint_id=canonical_id(endpoint_id), queue=queue, owner=whose, wanted=limit)
+        for queue in queues or (None,)
+        for whose in (None, owner)
+    ]
+    rings = [head.ring for head in _heads(session, scopes)]
+    return sorted(rings, key=lambda ring: ring.todo_id)[:limit]  # ids are of the time of their creation
 
 
 def refused(session: Session, credentials: Iterable[Credential]) -> list[Credential]:

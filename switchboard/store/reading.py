@@ -1,4 +1,4 @@
-"""Looking without touching: one todo with its history, listings, what the queues hold, what already waits.
+"""Looking without touching: one todo with its history, listings, what the queues hold.
 
 SPEC-0003 Endpoint Ownership: every statement here has the endpoint in its WHERE clause.
 """
@@ -13,7 +13,7 @@ import attrs
 from switchboard.database.border import Session
 from switchboard.database.queries import load
 from switchboard.store.rows import fetch, fetch_one, todo_of
-from switchboard.todo import Attempt, Ring, State, Status, Todo, canonical_id
+from switchboard.todo import Attempt, State, Status, Todo, canonical_id
 
 _GET: Final = load("todos/get")
 _ATTEMPTS: Final = load("todos/attempts")
@@ -23,7 +23,6 @@ _LIST_LIVE: Final = load("todos/list_live")
 _LIST_DEAD: Final = load("todos/list_dead")
 _LIST_DONE: Final = load("todos/list_done")
 _QUEUE_COUNTS: Final = load("todos/queue_counts")
-_WAITING: Final = load("todos/waiting")
 
 _STATUSES_OF: Final[dict[State, frozenset[Status]]] = {
     "pending": frozenset({"pending"}),
@@ -117,17 +116,3 @@ def count_queues(session: Session, endpoint_id: object, scope: tuple[str, ...] |
     """What each queue of the endpoint holds. Reads its whole history: ask at most once a second."""
     values = {"endpoint_id": canonical_id(endpoint_id), "scope": None if scope is None else list(scope)}
     return [QueueCounts(**row) for row in fetch(session, _QUEUE_COUNTS, values)]
-
-
-def already_waiting(
-    session: Session, endpoint_id: object, queues: tuple[str, ...] | None, owner: str, limit: int
-) -> list[Ring]:
-    """What an agent who attaches now would have heard: pending todos that `owner` may claim, oldest first (R25)."""
-    values = {
-        "endpoint_id": canonical_id(endpoint_id),
-        "scope": None if queues is None else list(queues),
-        "owner": owner,
-        "limit": limit,
-    }
-    rows = fetch(session, _WAITING, values)
-    return [Ring(**{name: value for name, value in row.items() if name != "created_at"}) for row in rows]

@@ -22,7 +22,7 @@ from switchboard.http.agent_doorbell import COMMENT_SECONDS, AgentDoorbell
 from switchboard.http.call import Call
 from switchboard.http.requests import DoorbellQuery, NoBody
 from switchboard.todo import NOWHERE as NOBODY
-from switchboard.waiting_room import RINGS_BUFFERED_MAX, WaitingRoom
+from switchboard.waiting_room import WaitingRoom
 from tests.houses import PLAIN, Agent, House, Opener, no_leftovers, wait_until
 from tests.http.asking import CALM, execute, let_lapse, let_window_pass, problem
 
@@ -308,11 +308,6 @@ async def test_while_it_is_quiet_it_says_so(autojump_clock: MockClock) -> None:
     assert reply.over is not None
     reply.over()
     assert len(room) == 0
-
-
-def test_what_is_buffered_is_bounded() -> None:
-    """The look of a new stream shows no more than that either."""
-    assert RINGS_BUFFERED_MAX <= 1_000
 
 
 def rss_bytes(house: House) -> int:

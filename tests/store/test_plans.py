@@ -305,6 +305,8 @@ def _look_for_everybody(desk: Desk, world: World) -> None:
     assert len(seen.refused) == 2
     ids = [(world.big, head.ring.todo_id) for head in seen.heads[:WANTED]]
     assert len(attending.pending(desk.session, ids)) == WANTED
+    for queues, found in ((("nothing",), 0), (("nothing", "third"), WANTED), (None, WANTED)):
+        assert len(attending.already_waiting(desk.session, world.big, queues, "linus", WANTED)) == found
 
 
 SWEEPS: dict[str, Work] = {"reap": _reap, "requeue": _requeue, "revoke": _revoke}

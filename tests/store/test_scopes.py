@@ -8,7 +8,7 @@ import pytest
 
 from switchboard.commands import Complete, Fail, Heartbeat, Held, Release, Undo
 from switchboard.errors import NotFound, QueueError, Unauthorized
-from switchboard.store import operator, reading
+from switchboard.store import attending, operator, reading
 from switchboard.store.reading import TodoFilter
 from switchboard.todo import NOWHERE
 from tests.store.desk import Desk
@@ -94,7 +94,7 @@ def test_a_malformed_scope_owns_nothing(desk: Desk) -> None:
             assert reading.list_todos(desk.session, scope, None, wanted) == []
             assert reading.list_todos(desk.session, scope, ("work",), wanted) == []
         assert reading.count_queues(desk.session, scope, None) == []
-        assert reading.already_waiting(desk.session, scope, None, "worker", 10) == []
+        assert attending.already_waiting(desk.session, scope, None, "worker", 10) == []
         assert isinstance(desk.ask_create(scope), Unauthorized)
     assert [desk.row(todo), desk.row(pending)] == before
 

@@ -16,7 +16,7 @@ import pytest
 
 from switchboard.commands import Claimed, Complete, Created, Fail, Heartbeat, Held, Release, ring_for
 from switchboard.errors import Conflict, NotFound, QueueError
-from switchboard.store import reading
+from switchboard.store import attending, reading
 from switchboard.store.reading import TodoFilter
 from switchboard.store.sweeping import REAP, REQUEUE
 from switchboard.todo import Ring, Todo
@@ -393,7 +393,7 @@ def test_cross_endpoint_queue_collision_is_isolated(desk: Desk) -> None:
     assert ids(reading.list_todos(desk.session, a, ("reviews",), TodoFilter())) == [todo.id]
     assert reading.find(desk.session, b, todo.id) is None
     assert reading.count_queues(desk.session, b, None) == []
-    assert reading.already_waiting(desk.session, b, None, "worker", 10) == []
+    assert attending.already_waiting(desk.session, b, None, "worker", 10) == []
     for queues in (("reviews",), ("reviews", "other"), ()):
         assert desk.claim(b, *queues) == []
     assert isinstance(desk.ask_claim(b, todo.id), NotFound)
