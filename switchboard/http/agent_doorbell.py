@@ -6,7 +6,7 @@ attaching begins with what already waits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -18,8 +18,10 @@ from switchboard.http.agent_claims import queues_in_scope
 from switchboard.http.call import Call, Reply, Transact
 from switchboard.store import attending
 from switchboard.todo import Ring
-from switchboard.waiting_room import RINGS_BUFFERED_MAX, Listener, WaitingRoom
+from switchboard.waiting_room import SHOWN_MAX, Listener, Told, WaitingRoom
 
+PIECE_BYTES_MAX: Final = 128 * 1024
+"""Of an answer, sent at a time: what a client that does not read costs beside what it was told."""
 COMMENT_SECONDS: Final = 15.0
 """A word at least this often, so that proxies, and the client, know that the line is alive."""
 RECONNECT_MILLISECONDS: Final = 1_000
@@ -79,12 +81,15 @@ class AgentDoorbell:
                 continue
             if self._over(listener):  # what it heard before is not told any more either (R17)
                 return
-            rings: Sequence[Ring] = listener.take()
+            for piece in _pieces(listener.take()):
+                yield piece
             if listener.look_again:
                 listener.look_again = False
-                rings = await self._look_again(listener)
-            if rings:
-                yield _events_of(rings)
+                missed = await self._look_again(listener)
+                if missed:
+                    yield _events_of(missed)
+            with trio.move_on_after(self._room.pace_seconds()):
+                await listener.sent_off.wait()
 
     def _over(self, listener: Listener) -> bool:
         return self._room.closed or listener.refused
@@ -93,7 +98,8 @@ class AgentDoorbell:
         try:
             return await self._waiting(listener)
         except SwitchboardError:
-            await trio.sleep(LOOK_AGAIN_SECONDS)
+            with trio.move_on_after(LOOK_AGAIN_SECONDS):
+                await listener.sent_off.wait()
             listener.look_again = True
             listener.bell.set()
             return ()
@@ -101,10 +107,23 @@ class AgentDoorbell:
     async def _waiting(self, listener: Listener) -> Sequence[Ring]:
         queues = tuple(listener.queues) or None
         return await self._transact(
-            lambda session: attending.already_waiting(
-                session, listener.endpoint_id, queues, listener.owner, limit=RINGS_BUFFERED_MAX
-            )
+            lambda session: attending.already_waiting(session, listener.endpoint_id, queues, listener.owner, limit=SHOWN_MAX)
         )
+
+
+def _pieces(told: Sequence[Told]) -> Iterator[bytes]:
+    """What was told, in words; the words of rings that many hear of are made once."""
+    gathered: list[bytes] = []
+    size = 0
+    for some in told:
+        words = some.in_words(_events_of)
+        gathered.append(words)
+        size += len(words)
+        if size >= PIECE_BYTES_MAX:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
 
 
 def _events_of(rings: Sequence[Ring]) -> bytes:
