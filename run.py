@@ -65,6 +65,7 @@ from switchboard.http.application import application
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
 from switchboard.pull.consumption import PullSettings
+from switchboard.sealing import Sealer
 from switchboard.signals import closing_on_signals
 from switchboard.slot import Slots
 from switchboard.store import adapters, attending, claiming, creating, endpoints, health, holding, ingesting, slots
@@ -201,6 +202,7 @@ async def _keep_house(
         beat=pulse.beat,
         actors=actors_health,
         adapters=tallies,
+        sealer=Sealer(state_dir.webhook_key(directory, settings.webhooks.secret_key)),
     )
 
     actors = [

@@ -216,7 +216,7 @@ def _rings_of_ingested(command: Ingest, outcome: Ingested) -> Sequence[Ring]:
             endpoint_id=target.endpoint_id,
             queue=command.delivery.origin.queue,
             todo_id=target.todo_id,
-            kind=None,
+            kind=command.delivery.kind,
             source=command.delivery.origin.source,
             assignee=None,
         )

@@ -13,12 +13,13 @@ import attrs
 
 from switchboard import config_toml
 from switchboard.config_adapters import AdapterConfig, check_adapters
-from switchboard.config_options import folder, number, secret, text, visible_token_fault, whole
+from switchboard.config_options import Network, folder, key_fault, networks, number, secret, text, visible_token_fault, whole
 from switchboard.config_toml import Faults
 from switchboard.database.conninfo import fault_in_conninfo
 
 DEFAULT_FILE = Path("switchboard.toml")  # read from the current directory when no file was named, if it is there
 MIB = 1_048_576
+NETWORKS_MAX = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +60,18 @@ class LimitsConfig:
 
 
 @attrs.frozen(kw_only=True)
+class WebhooksConfig:
+    """`[webhooks]`: what a delivery may be, how old its signature, how many may come at one address, whose word is believed."""
+
+    max_body_bytes: int = whole(default=5 * MIB, low=1_024, high=16 * MIB)
+    tolerance_seconds: float = number(default=300, low=1, high=86_400)
+    rate_per_second: float = number(default=50, low=0.1, high=100_000)
+    burst: int = whole(default=500, low=1, high=1_000_000)
+    trusted_proxies: tuple[Network, ...] = networks(at_most=NETWORKS_MAX)
+    secret_key: str | None = secret(fault_in=key_fault)
+
+
+@attrs.frozen(kw_only=True)
 class Config:
     """All of it. `Config()` is the house without a configuration file."""
 
@@ -66,6 +79,7 @@ class Config:
     database: DatabaseConfig = attrs.field(factory=DatabaseConfig)
     queue: QueueConfig = attrs.field(factory=QueueConfig)
     limits: LimitsConfig = attrs.field(factory=LimitsConfig)
+    webhooks: WebhooksConfig = attrs.field(factory=WebhooksConfig)
     adapters: tuple[AdapterConfig, ...] = ()
 
 
@@ -74,6 +88,7 @@ SECTIONS: Mapping[str, type[attrs.AttrsInstance]] = {
     "database": DatabaseConfig,
     "queue": QueueConfig,
     "limits": LimitsConfig,
+    "webhooks": WebhooksConfig,
 }
 ARRAYS: Mapping[str, type[attrs.AttrsInstance]] = {"adapters": AdapterConfig}
 """Tables that may stand many times, written [[name]]."""
@@ -95,6 +110,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
         database=DatabaseConfig(**values["database"]),
         queue=QueueConfig(**values["queue"]),
         limits=LimitsConfig(**values["limits"]),
+        webhooks=WebhooksConfig(**values["webhooks"]),
         adapters=check_adapters([(label, AdapterConfig(**given)) for label, given in adapters], faults),
     )
     if config.limits.payload_bytes > config.limits.batch_body_bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import attrs
 
 from switchboard.todo import ENDPOINT_NAME
 
+Network = IPv4Network | IPv6Network
 Reader = Callable[[object, Mapping[str, str]], object]
 
 READER = "reader"  # the key of a field's metadata under which its reader lies
@@ -159,6 +161,28 @@ def names(*, at_most: int) -> tuple[str, ...]:
     return field
 
 
+def networks(*, at_most: int) -> tuple[Network, ...]:
+    """A list of up to `at_most` addresses or networks, such as `10.0.0.0/8`; none where absent."""
+
+    def read(value: object, _environ: Mapping[str, str]) -> tuple[Network, ...]:
+        if not isinstance(value, list) or len(value) > at_most:
+            raise RefusedError(f"must be a list of at most {at_most} networks")
+        return tuple(map(_network, value))
+
+    field: tuple[Network, ...] = attrs.field(default=(), metadata={READER: read})
+    return field
+
+
+def _network(value: object) -> Network:
+    fault = 'must be a list of addresses or networks in quotes, such as "10.0.0.0/8"'
+    if not isinstance(value, str):
+        raise RefusedError(fault)
+    try:
+        return ip_network(value)
+    except ValueError:
+        raise RefusedError(fault) from None
+
+
 def words(*, default: str | None, at_most: int) -> Any:
     """Printable text of 1 to `at_most` characters, blanks allowed, such as the name of a stream; None where absent."""
 
@@ -183,6 +207,13 @@ def visible_token_fault(value: str) -> str | None:
     if len(value) <= 512 and all("!" <= character <= "~" for character in value):
         return None
     return "must be 1 to 512 visible ASCII characters without blanks"
+
+
+def key_fault(value: str) -> str | None:
+    """A key to seal with is 32 to 512 visible ASCII characters."""
+    if 32 <= len(value) <= 512 and visible_token_fault(value) is None:
+        return None
+    return "must be 32 to 512 visible ASCII characters without blanks"
 
 
 def kind_of(value: object) -> str:

@@ -49,8 +49,8 @@ class Delivery:
     """One message, normalised.
 
     `external_id` is its idempotency key; `native_id` says that the source gave it an id of its own, so that a redelivery
-    is known for ever (R3), else the key is the body's hash and collapses only while a todo is live. `headers` is a JSON
-    text of what came beside the body. `body` are the very bytes.
+    is known for ever (R3), else the key collapses only while a todo is live. `headers` is a JSON text of what came beside the
+    body. `body` are the very bytes. `kind` and `title` tell a person what it is, where its provider is known.
     """
 
     origin: Origin
@@ -58,6 +58,8 @@ class Delivery:
     native_id: bool
     body: bytes = attrs.field(repr=False)
     headers: str | None = attrs.field(default=None, repr=False)
+    kind: str | None = None
+    title: str | None = attrs.field(default=None, repr=False)
     body_sha256: bytes = attrs.field(repr=False)
 
     @body_sha256.default

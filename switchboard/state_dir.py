@@ -56,6 +56,16 @@ def operator_token(path: Path, configured: str | None) -> str:
     return secret_file(path / "operator-token", make=lambda: "sbo_" + secrets.token_urlsafe(32))
 
 
+def webhook_key(path: Path, configured: str | None) -> str:
+    """What webhooks' secrets are sealed with: the configured key, else the one in `path`/webhook-key, made at the first start.
+
+    Raises StartError where the file cannot be read or does not hold a key.
+    """
+    if configured is not None:
+        return configured
+    return secret_file(path / "webhook-key", make=lambda: secrets.token_urlsafe(32))
+
+
 def write_address(path: Path, url: str) -> None:
     """Writes down where the house listens, for the operator's commands: `path`/address, replaced whole.
 

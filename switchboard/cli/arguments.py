@@ -13,8 +13,8 @@ from switchboard.cli.failures import BAD_USAGE
 from switchboard.event import Disposition
 from switchboard.todo import Status
 
-Command = Literal["serve", "check", "migrate", "endpoint", "todo", "adapter", "event", "work", "demo", "version"]
-OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo", "adapter", "event"})
+Command = Literal["serve", "check", "migrate", "endpoint", "todo", "adapter", "event", "webhook", "work", "demo", "version"]
+OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo", "adapter", "event", "webhook"})
 """The commands that talk to a running house: `switchboard.cli.run_operator_command` does them."""
 
 
@@ -22,8 +22,8 @@ OPERATOR_COMMANDS: Final = frozenset({"endpoint", "todo", "adapter", "event"})
 class Arguments:
     """One command line, checked as far as that is possible without a house. What a command does not take has its default.
 
-    `name` is the endpoint that `vend`, `rotate`, `revoke` and `push` are about, or the adapter of `enable` and `disable`;
-    `endpoint` is the filter of the lists.
+    `name` is the endpoint, adapter or webhook that the command is about; `endpoint` is the filter of the lists, or what a
+    webhook is routed to. `secrets` say where secrets are to be read.
     `payload` is as typed: JSON text, `@file` or `-`. `words` is the command that `work` runs for each todo.
     """
 
@@ -46,6 +46,14 @@ class Arguments:
     event_id: str = ""
     source: str | None = None
     disposition: Disposition | None = None
+    scheme: str | None = None
+    endpoints: tuple[str, ...] = attrs.field(default=(), converter=tuple)
+    secrets: tuple[str, ...] = attrs.field(default=(), converter=tuple, repr=False)
+    header: str | None = None
+    algorithm: str | None = None
+    encoding: str | None = None
+    path: bool = False
+    remove: bool = False
     owner: str | None = None
     lease_seconds: int | None = None
     words: tuple[str, ...] = attrs.field(default=(), converter=tuple, repr=False)

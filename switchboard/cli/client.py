@@ -90,6 +90,10 @@ class OperatorClient:
         """Has something done; `body` is JSON text. Raises CommandError for everything but success."""
         return self._exchange("POST", path, body=body)
 
+    def delete(self, path: str) -> Answer:
+        """Has something ended. Raises CommandError for everything but success."""
+        return self._exchange("DELETE", path)
+
     def _exchange(self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: str | None = None) -> Answer:
         headers = {"authorization": f"Bearer {self.house.token}"}
         if body is not None:
@@ -100,7 +104,7 @@ class OperatorClient:
             with self._http.stream(method, url, params=params, content=content, headers=headers) as response:
                 read = _read(response)
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise CommandError(self._unreached(exc, changes=method == "POST")) from exc
+            raise CommandError(self._unreached(exc, changes=method != "GET")) from exc
         if not response.is_success:
             raise CommandError(self._refusal(response, read))
         return Answer(url=self.house.url, body=read, now=_house_time(response))

@@ -1,11 +1,11 @@
-"""`event list | show | raw | release | discard`: each makes one request and returns what to print."""
+"""`event list | show | raw | replay | release | discard`: each makes one request and returns what to print."""
 
 from __future__ import annotations
 
 from switchboard.cli import output, payload
 from switchboard.cli.arguments import Arguments
 from switchboard.cli.client import OperatorClient
-from switchboard.cli.replies import Event, EventList, EventReply
+from switchboard.cli.replies import Event, EventList, EventReply, Pushed
 from switchboard.todo import LIST_LIMIT_MAX
 
 
@@ -73,6 +73,17 @@ def release(args: Arguments, client: OperatorClient) -> str:
     """quarantined -> a todo after all."""
     event, said = _decided(args, client, "release")
     return said or f"Event {event.id} is {event.disposition}: todo {', '.join(event.todo_ids)} of endpoint {event.endpoint}.\n"
+
+
+def replay(args: Arguments, client: OperatorClient) -> str:
+    """A todo of a stored event once more."""
+    answer = client.post(f"/events/{args.event_id}/replay")
+    if args.as_json:
+        return output.json_text(answer.text)
+    made = answer.read(Pushed)
+    if made.created:
+        return f"Todo {made.todo.id} is pending in the queue {output.cell(made.todo.queue)}.\n"
+    return f"Todo {made.todo.id} of this event is still open: no second one was made.\n"
 
 
 def discard(args: Arguments, client: OperatorClient) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, get_args
 from switchboard.cli import output, values
 from switchboard.cli.failures import BAD_USAGE, DONE, CommandError, OutputClosed
 from switchboard.event import Disposition
+from switchboard.push.schemes import ALGORITHMS, ENCODINGS, SCHEMES
 from switchboard.todo import LIST_LIMIT_MAX, Status
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ example:
   {PROGRAM} todo push reviewer --queue reviews --title 'Look at this' --payload '{{"commit": "5703a6d"}}'
   {PROGRAM} todo push reviewer --queue reviews --payload @task.json --key task-17
   git log -1 --format='{{"commit": "%H"}}' | {PROGRAM} todo push reviewer --queue reviews --payload -
+"""
+_HOOK_EXAMPLE: Final = f"""\
+example:
+  {PROGRAM} webhook create pushes --scheme github --queue reviews --endpoint reviewer
+  {PROGRAM} webhook create invoices --scheme stripe --queue billing --endpoint clerk --secret @stripe-secret
+  {PROGRAM} webhook create builds --scheme hmac --header X-Build-Signature --queue builds --endpoint builder
 """
 _WORK_EXAMPLE: Final = f"""\
 It claims one todo at a time, gives it to COMMAND as JSON on standard input, and keeps its lease while COMMAND runs. Exit 0
@@ -83,6 +90,7 @@ def build() -> Parser:
     _todo_commands(_command(add, "todo", "push, list, show, retry or release the work of any endpoint"))
     _adapter_commands(_command(add, "adapter", "list, enable or disable what reads from brokers"))
     _event_commands(_command(add, "event", "list or show what came in; decide about what is quarantined"))
+    _webhook_commands(_command(add, "webhook", "create, list, rotate, delete or route the addresses that others push to"))
     _work_command(add)
     _command(add, "demo", "show it live: a Redis, an adapter, a producer and two agents; Ctrl-C ends all of it")
     _command(add, "version", "print the version")
@@ -140,11 +148,39 @@ def _event_commands(parser: argparse.ArgumentParser) -> None:
     for verb, does in (
         ("show", "show one event, with its headers"),
         ("raw", "write the bytes that came in to standard output, as they are"),
+        ("replay", "make a todo of a stored event once more"),
         ("release", "store a quarantined event after all, as a todo"),
         ("discard", "make nothing of a quarantined event; it stays known"),
     ):
         command = _operator_command(add, verb, does)
         command.add_argument("event_id", metavar="ID", type=values.event_id, help="the event's id, as `event list` shows it")
+
+
+def _webhook_commands(parser: argparse.ArgumentParser) -> None:
+    add = _subcommands(parser, dest="action", required=True)
+    where = "a secret of the sender's: @FILE, or - for standard input; may be repeated; without it one is made"
+    create = _operator_command(add, "create", "make a webhook and print its address and secret, once", example=_HOOK_EXAMPLE)
+    _name_of_webhook(create)
+    create.add_argument("--scheme", required=True, choices=SCHEMES, help="how its sender proves itself")
+    create.add_argument("--queue", metavar="Q", required=True, type=values.queue, help="the queue of its todos")
+    to = "who gets a todo of each delivery; may be repeated"
+    create.add_argument(
+        "--endpoint", dest="endpoints", metavar="E", action="append", required=True, type=values.endpoint_name, help=to
+    )
+    create.add_argument("--secret", dest="secrets", metavar="S", action="append", type=values.text, help=where)
+    create.add_argument("--header", metavar="H", type=values.text, help="hmac: the header that carries the signature")
+    create.add_argument("--algorithm", choices=ALGORITHMS, help="hmac: of the signature")
+    create.add_argument("--encoding", choices=ENCODINGS, help="hmac: of the signature")
+    _operator_command(add, "list", "show every webhook, and whom its deliveries go to")
+    rotate = _operator_command(add, "rotate", "give a webhook a new secret; the newest old one stays good until the next time")
+    _name_of_webhook(rotate)
+    rotate.add_argument("--secret", dest="secrets", metavar="S", action="append", type=values.text, help=where)
+    rotate.add_argument("--path", action="store_true", help="a new address instead; the old one ends at once")
+    _name_of_webhook(_operator_command(add, "delete", "end a webhook; what it brought stays"))
+    route = _operator_command(add, "route", "let one more endpoint have a todo of each delivery")
+    _name_of_webhook(route)
+    route.add_argument("endpoint", metavar="ENDPOINT", type=values.endpoint_name, help="the endpoint")
+    route.add_argument("--remove", action="store_true", help="no more, instead of one more")
 
 
 def _work_command(add: AddParser) -> None:
@@ -200,6 +236,10 @@ def _url_option() -> argparse.ArgumentParser:
 
 def _name_of_endpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", type=values.endpoint_name, help="the endpoint's name")
+
+
+def _name_of_webhook(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", type=values.webhook_name, help="the webhook's name")
 
 
 def _id_of_todo(parser: argparse.ArgumentParser) -> None:

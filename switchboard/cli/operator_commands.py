@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from switchboard.cli import adapters, endpoints, events, output, todos
+from switchboard.cli import adapters, endpoints, events, output, todos, webhooks
 from switchboard.cli.address import find_house
 from switchboard.cli.arguments import Arguments
 from switchboard.cli.client import OperatorClient
@@ -28,7 +28,13 @@ _COMMANDS: Final[Mapping[tuple[str, str], Callable[[Arguments, OperatorClient], 
     ("event", "show"): events.show,
     ("event", "raw"): events.raw,
     ("event", "release"): events.release,
+    ("event", "replay"): events.replay,
     ("event", "discard"): events.discard,
+    ("webhook", "create"): webhooks.create,
+    ("webhook", "list"): webhooks.list_all,
+    ("webhook", "rotate"): webhooks.rotate,
+    ("webhook", "delete"): webhooks.delete,
+    ("webhook", "route"): webhooks.route,
 }
 
 

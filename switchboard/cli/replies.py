@@ -147,6 +147,34 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """One webhook; `secrets` is how many are good."""
+
+    name: str
+    scheme: str
+    endpoints: tuple[str, ...]
+    revoked_endpoints: tuple[str, ...] = ()
+    queue: str
+    secrets: int
+    created_at: datetime
+
+
+class WebhookReply(msgspec.Struct, frozen=True, kw_only=True):
+    webhook: Webhook
+
+
+class WebhookList(msgspec.Struct, frozen=True, kw_only=True):
+    webhooks: tuple[Webhook, ...]
+
+
+class WebhookSecrets(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown once of a webhook that was made or rotated."""
+
+    webhook: Webhook
+    path: str | None = None
+    secrets: tuple[str, ...] = ()
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 9457, as the contract narrows it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 
 from switchboard.todo import (
     ENDPOINT_NAME,
@@ -24,18 +25,19 @@ def text(word: str) -> str:
     return word
 
 
-def endpoint_name(word: str) -> str:
-    """An endpoint's name, by the contract's pattern."""
-    if not ENDPOINT_NAME.fullmatch(word):
-        raise ArgumentTypeError(f"{word!a} is no endpoint name: 1 to 63 of a-z, 0-9, _ and -, the first a letter or a digit")
-    return word
+def _name_of(what: str) -> Callable[[str], str]:
+    def check(word: str) -> str:
+        if not ENDPOINT_NAME.fullmatch(word):
+            raise ArgumentTypeError(f"{word!a} is no {what} name: 1 to 63 of a-z, 0-9, _ and -, the first a letter or a digit")
+        return word
+
+    return check
 
 
-def adapter_name(word: str) -> str:
-    """An adapter's name, by the same pattern."""
-    if not ENDPOINT_NAME.fullmatch(word):
-        raise ArgumentTypeError(f"{word!a} is no adapter name: 1 to 63 of a-z, 0-9, _ and -, the first a letter or a digit")
-    return word
+# All of them are names by the contract's one pattern.
+endpoint_name = _name_of("endpoint")
+adapter_name = _name_of("adapter")
+webhook_name = _name_of("webhook")
 
 
 def queue(word: str) -> str:

@@ -16,12 +16,16 @@ from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.call import Ledger
 from switchboard.http.exchange import Application
+from switchboard.http.hooks import Hooks, Limits
 from switchboard.http.machine import Beat, Machine, json_bytes
 from switchboard.http.operator_adapters import OperatorAdapters
 from switchboard.http.operator_endpoints import OperatorEndpoints
 from switchboard.http.operator_events import OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
+from switchboard.http.operator_webhooks import OperatorWebhooks
 from switchboard.http.shell import Shell
+from switchboard.sealing import Sealer
+from switchboard.store import webhooks
 from switchboard.supervisor import ActorHealth
 from switchboard.tally import Tally
 from switchboard.todo import Ring, Todo
@@ -41,6 +45,7 @@ def application(
     beat: Callable[[], Beat],
     actors: Mapping[str, ActorHealth],
     adapters: Mapping[str, Tally],
+    sealer: Sealer,
 ) -> Application:
     """The ASGI application of the whole contract."""
     defaults = Defaults(
@@ -51,6 +56,7 @@ def application(
 
     def forget(endpoint_id: UUID) -> None:
         access.forget()
+        hooks.forget()  # a revoked endpoint gets no todos of deliveries either (R17)
         room.refuse(endpoint_id)
         tell_others(endpoint_id)
 
@@ -59,6 +65,7 @@ def application(
         undo=undo,
         payload_bytes_max=settings.limits.payload_bytes,
         batch_body_bytes_max=settings.limits.batch_body_bytes,
+        hook_body_bytes_max=settings.webhooks.max_body_bytes,
     )
     transact = database.transact
     todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
@@ -68,11 +75,27 @@ def application(
     any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
     pulled = OperatorAdapters(transact=transact, names=list(adapters))
     events = OperatorEvents(transact=transact, ring=ring, max_attempts=settings.queue.max_attempts)
+    hooks = Hooks(
+        ledger=ledger,
+        find=lambda sha256: transact(partial(webhooks.by_token, token_sha256=sha256), capacity="vital"),
+        sealer=sealer,
+        limits=Limits(
+            body_bytes_max=settings.webhooks.max_body_bytes,
+            tolerance_seconds=settings.webhooks.tolerance_seconds,
+            rate_per_second=settings.webhooks.rate_per_second,
+            burst=settings.webhooks.burst,
+            trusted_proxies=settings.webhooks.trusted_proxies,
+            max_attempts=settings.queue.max_attempts,
+        ),
+    )
+    pushed = OperatorWebhooks(transact=transact, sealer=sealer, forget=hooks.forget)
     machine = Machine(database=beat, actors=actors, adapters=adapters)
     table = [
         *routes.agent_routes(todos, claims, doorbell),
         *routes.operator_routes(tenants, any_todos),
         *routes.ingestion_routes(pulled, events),
+        *routes.webhook_routes(pushed),
+        *routes.hook_routes(hooks),
         *routes.machine_routes(machine),
     ]
     machine.openapi = json_bytes(openapi.describe(table))

@@ -21,6 +21,19 @@ Who = Literal["agent", "operator", "anyone"]
 Size = Literal["payload", "batch"]
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Arrival:
+    """A request as it comes in, for a handler that takes any bytes. `read` gives the body, no more of it than so many bytes.
+
+    It raises `TooLarge`, `Unsupported` for an encoded body, and `Invalid` where it does not arrive in time.
+    """
+
+    headers: Sequence[tuple[bytes, bytes]] = attrs.field(repr=False)
+    peer: str | None
+    content_length: int | None
+    read: Callable[[int], Awaitable[bytes]]
+
+
 @attrs.frozen(kw_only=True)
 class Call(Generic[B, Q]):
     """One request, after authentication and decoding. `path` holds the parts of the path that a route names."""
@@ -31,6 +44,8 @@ class Call(Generic[B, Q]):
     caller: Endpoint | None
     credential_sha256: bytes = attrs.field(default=b"", repr=False)
     """By what the calling endpoint came in, on routes of agents: whoever stays is asked for it again (R17)."""
+    arrival: Arrival | None = None
+    """On routes that take any bytes."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -87,7 +102,7 @@ RingBell = Callable[[Ring], None]
 class Route:
     """One address: who may call it, what it takes, what it answers. The router and `/openapi.json` are made of these."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: Handler
     who: Who
@@ -95,6 +110,7 @@ class Route:
     body: type[msgspec.Struct] | None = None
     body_optional: bool = False
     size: Size = "payload"
+    any_bytes: bool = False
     query: type[msgspec.Struct]
     replies: Mapping[int, type[msgspec.Struct]]
     media: str = "application/json"

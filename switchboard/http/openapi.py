@@ -23,6 +23,7 @@ _PROBLEMS: Final = {
     "413": "Too large.",
     "415": "Not a content type or encoding that is spoken here.",
     "422": "A field is wrong, unknown or missing; `field` names it.",
+    "429": "Too many at this address; see Retry-After.",
     "503": "The database is away or too slow; see Retry-After, and repeat with the same idempotency key or lease token.",
 }
 
@@ -80,6 +81,8 @@ def _operation(
     }
     if route.who != "anyone":
         operation["security"] = [{route.who: []}]
+    if route.any_bytes:
+        operation["requestBody"] = {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,
@@ -93,14 +96,15 @@ def _can_happen(status: str, route: Route) -> bool:
     named = bool(_PART.findall(route.path))
     return {
         "400": route.body is not None,
-        "401": route.who != "anyone",
+        "401": route.who != "anyone" or route.any_bytes,
         "403": route.who == "agent" and route.body is not None,
         "404": named or route.who == "operator",
         "409": route.method == "POST" and (named or route.who == "operator"),
-        "413": route.body is not None,
-        "415": route.body is not None,
+        "413": route.body is not None or route.any_bytes,
+        "415": route.body is not None or route.any_bytes,
         "422": True,
-        "503": route.who != "anyone",
+        "429": route.any_bytes,
+        "503": route.who != "anyone" or route.any_bytes,
     }[status]
 
 

@@ -68,6 +68,14 @@ class OperatorEvents:
             self._ring(ring_for(created.todo))
         return Reply(content=wire.EventReply(event=wire.event_out(event, whole=True)))
 
+    async def replay(self, call: NoCall) -> Reply:
+        """`POST /operator/v1/events/{id}/replay`: a todo of a stored event once more."""
+        event_id = call.path["id"]
+        created = await self._transact(lambda session: events.replay(session, event_id, max_attempts=self._max_attempts))
+        if created.created:
+            self._ring(ring_for(created.todo))
+        return Reply(content=wire.CreatedReply(todo=wire.todo_out(created.todo), created=created.created))
+
     async def discard(self, call: NoCall) -> Reply:
         """`POST /operator/v1/events/{id}/discard`: nothing is made of a quarantined event; it stays known."""
         event = await self._transact(partial(events.discard, event_id=call.path["id"]))

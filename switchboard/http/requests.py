@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from switchboard import todo as bounds
+from switchboard.webhook import ENDPOINTS_MAX, SECRETS_MAX
 
 Queue = Annotated[str, Meta(min_length=1, max_length=bounds.QUEUE_CHARS_MAX, description="A label within the endpoint.")]
 Owner = Annotated[str, Meta(min_length=1, max_length=bounds.OWNER_CHARS_MAX)]
@@ -251,6 +252,41 @@ class VendBody(Strict, frozen=True, kw_only=True):
         """`$` in a pattern forgives a newline at the end; a name does not."""
         if not bounds.ENDPOINT_NAME.fullmatch(self.name):
             raise FieldError("name", f"Expected {ENDPOINT_NAME_IN_WORDS}")
+
+
+SchemeName = Literal["github", "gitlab", "gitea", "stripe", "slack", "standard", "hmac", "token"]
+Secrets = Annotated[list[str], Meta(min_length=1, max_length=SECRETS_MAX)]
+
+
+class CreateWebhookBody(Strict, frozen=True, kw_only=True):
+    """A webhook to be made. Without `secrets` one is made for it. The scheme `hmac` alone has a header and encodings."""
+
+    name: EndpointName
+    scheme: SchemeName
+    endpoints: Annotated[list[EndpointName], Meta(min_length=1, max_length=ENDPOINTS_MAX)]
+    queue: Queue
+    secrets: Secrets | None = None
+    header: str | None = None
+    algorithm: Literal["sha1", "sha256", "sha512"] | None = None
+    encoding: Literal["hex", "base64"] | None = None
+
+    def __post_init__(self) -> None:
+        """`$` in a pattern forgives a newline at the end; a name does not."""
+        if not bounds.ENDPOINT_NAME.fullmatch(self.name):
+            raise FieldError("name", f"Expected {ENDPOINT_NAME_IN_WORDS}")
+
+
+class RotateWebhookBody(Strict, frozen=True, kw_only=True):
+    """New secrets, or one that is made; with `path` a new address instead."""
+
+    secrets: Secrets | None = None
+    path: bool = False
+
+
+class RouteBody(Strict, frozen=True, kw_only=True):
+    """One more endpoint for a webhook."""
+
+    endpoint: EndpointName
 
 
 class RetryManyBody(Strict, frozen=True, kw_only=True):

@@ -10,11 +10,13 @@ from switchboard.http.agent_doorbell import MEDIA as DOORBELL_MEDIA
 from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos
 from switchboard.http.call import Handler, Route, Size
+from switchboard.http.hooks import Hooks
 from switchboard.http.machine import HealthReply, Machine, ReadyReply
 from switchboard.http.operator_adapters import OperatorAdapters
 from switchboard.http.operator_endpoints import OperatorEndpoints
 from switchboard.http.operator_events import RAW_MEDIA, OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
+from switchboard.http.operator_webhooks import OperatorWebhooks
 
 
 class OpenApiReply(Struct, frozen=True, kw_only=True):
@@ -122,6 +124,56 @@ def operator_routes(endpoints: OperatorEndpoints, todos: OperatorTodos) -> list[
     ]
 
 
+def hook_routes(hooks: Hooks) -> list[Route]:
+    """Where strangers push to."""
+    return [
+        Route(
+            method="POST",
+            path="/hooks/{token}",
+            handler=hooks.receive,
+            who="anyone",
+            summary="Deliver to a webhook; its scheme verifies the bytes.",
+            any_bytes=True,
+            query=requests.NoQuery,
+            replies={202: wire.AcceptedReply, 200: wire.ChallengeReply},
+        )
+    ]
+
+
+def webhook_routes(webhooks: OperatorWebhooks) -> list[Route]:
+    """What the operator calls about webhooks."""
+    one, routes = "/webhooks/{name}", "/webhooks/{name}/routes"
+    return [
+        _operator_get("/webhooks", webhooks.list_webhooks, wire.WebhooksReply, "Every webhook."),
+        _operator_post(
+            "/webhooks",
+            webhooks.create,
+            {201: wire.NewWebhookReply},
+            "Make a webhook; its address and its secrets are shown this once.",
+            requests.CreateWebhookBody,
+            optional=False,
+        ),
+        _operator_get(one, webhooks.get, wire.WebhookReply, "One webhook."),
+        _operator_delete(one, webhooks.delete, wire.WebhookReply, "End a webhook."),
+        _operator_post(
+            f"{one}/rotate",
+            webhooks.rotate,
+            {200: wire.RotatedWebhookReply},
+            "Give it a new secret beside the newest one, or a new address.",
+            requests.RotateWebhookBody,
+        ),
+        _operator_post(
+            routes,
+            webhooks.route,
+            {200: wire.WebhookReply},
+            "Route it to one more endpoint.",
+            requests.RouteBody,
+            optional=False,
+        ),
+        _operator_delete(f"{routes}/{{endpoint}}", webhooks.unroute, wire.WebhookReply, "Take an endpoint off its routes."),
+    ]
+
+
 def ingestion_routes(adapters: OperatorAdapters, events: OperatorEvents) -> list[Route]:
     """What the operator calls about what comes in from outside."""
     return [
@@ -133,6 +185,9 @@ def ingestion_routes(adapters: OperatorAdapters, events: OperatorEvents) -> list
         _operator_get("/events/{id}/raw", events.raw, wire.RawReply, "The bytes that came in.", media=RAW_MEDIA),
         _operator_post(
             "/events/{id}/release", events.release, {200: wire.EventReply}, "Store a quarantined event after all, as a todo."
+        ),
+        _operator_post(
+            "/events/{id}/replay", events.replay, {200: wire.CreatedReply}, "Make a todo of a stored event once more."
         ),
         _operator_post("/events/{id}/discard", events.discard, {200: wire.EventReply}, "Make nothing of a quarantined event."),
     ]
@@ -233,6 +288,18 @@ def _operator_post(
         body_optional=optional,
         query=requests.NoQuery,
         replies=replies,
+    )
+
+
+def _operator_delete(path: str, handler: Handler, reply: type[Struct], summary: str) -> Route:
+    return Route(
+        method="DELETE",
+        path=f"/operator/v1{path}",
+        handler=handler,
+        who="operator",
+        summary=summary,
+        query=requests.NoQuery,
+        replies={200: reply},
     )
 
 

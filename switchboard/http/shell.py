@@ -35,7 +35,7 @@ from switchboard.errors import (
 )
 from switchboard.http import wire
 from switchboard.http.access import Access, credential_of
-from switchboard.http.call import Call, Reply, Route
+from switchboard.http.call import Arrival, Call, Reply, Route
 from switchboard.http.decoding import decode_body, decode_query
 from switchboard.http.exchange import Application
 from switchboard.http.requests import NoBody
@@ -59,11 +59,18 @@ class Shell:
     """Everything that a request needs before and after its handler."""
 
     def __init__(
-        self, *, access: Access, undo: Callable[[Sequence[Todo]], None], payload_bytes_max: int, batch_body_bytes_max: int
+        self,
+        *,
+        access: Access,
+        undo: Callable[[Sequence[Todo]], None],
+        payload_bytes_max: int,
+        batch_body_bytes_max: int,
+        hook_body_bytes_max: int,
     ) -> None:
         self._access = access
         self._undo = undo
         self._payload_bytes_max = payload_bytes_max
+        self._hook_body_bytes_max = hook_body_bytes_max
         self._large_bodies = trio.CapacityLimiter(LARGE_BODIES_MAX)
         self._body_bytes_max = {
             "payload": payload_bytes_max + BODY_OVERHEAD_BYTES,
@@ -74,7 +81,7 @@ class Shell:
         """The ASGI application of these routes."""
         app = QuartTrio("switchboard", static_folder=None)
         # The backstop on what Quart may hold of a body that no handler reads; each route's own bound is checked as it comes.
-        app.config["MAX_CONTENT_LENGTH"] = max(self._body_bytes_max.values())
+        app.config["MAX_CONTENT_LENGTH"] = max(*self._body_bytes_max.values(), self._hook_body_bytes_max)
         app.config["BODY_TIMEOUT"] = BODY_SECONDS_MAX
         app.config["RESPONSE_TIMEOUT"] = None  # the front door's stream bounds every send
         app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
@@ -162,6 +169,7 @@ class Shell:
             query=query,
             caller=caller,
             credential_sha256=credential_of(authorization) if route.who == "agent" else b"",
+            arrival=_arrival() if route.any_bytes else None,
         )
 
     async def _caller(self, route: Route) -> Endpoint | None:
@@ -185,6 +193,16 @@ class Shell:
             raise Invalid(detail="The body is empty; send a JSON object.", field="body", status=400)
         _check_content_type()
         return decode_body(raw, kind, payload_bytes_max=self._payload_bytes_max)
+
+
+def _arrival() -> Arrival:
+    async def read(bytes_max: int) -> bytes:
+        _check_encoding()
+        return await _read(bytes_max)
+
+    scope = request.scope
+    peer = scope["client"][0] if scope.get("client") else None
+    return Arrival(headers=list(scope["headers"]), peer=peer, content_length=request.content_length, read=read)
 
 
 def _check_encoding() -> None:

@@ -18,6 +18,7 @@ from switchboard.errors import Conflict, Invalid, QueueError, TooLarge
 from switchboard.event import Event
 from switchboard.store.reading import QueueCounts
 from switchboard.todo import Attempt, Todo
+from switchboard.webhook import Webhook
 
 
 class AttemptOut(Struct, frozen=True, kw_only=True):
@@ -263,6 +264,73 @@ class EventReply(Struct, frozen=True, kw_only=True):
     event: EventOut
 
 
+class WebhookOut(Struct, frozen=True, kw_only=True):
+    """A webhook. `secrets` is how many are good; what they are is shown once, when they are made."""
+
+    name: str
+    id: UUID
+    scheme: str
+    endpoints: list[str]
+    revoked_endpoints: list[str]
+    queue: str
+    header: str | None
+    algorithm: str | None
+    encoding: str | None
+    secrets: int
+    created_at: datetime
+
+
+class WebhooksReply(Struct, frozen=True, kw_only=True):
+    """Every webhook, by name."""
+
+    webhooks: list[WebhookOut]
+
+
+class WebhookReply(Struct, frozen=True, kw_only=True):
+    """One webhook."""
+
+    webhook: WebhookOut
+
+
+class NewWebhookReply(Struct, frozen=True, kw_only=True):
+    """A new webhook, its address and its secrets; neither is shown again."""
+
+    webhook: WebhookOut
+    path: str
+    secrets: list[str]
+
+
+class RotatedWebhookReply(Struct, frozen=True, kw_only=True):
+    """A rotated webhook: its new secrets, or its new address."""
+
+    webhook: WebhookOut
+    path: str | None
+    secrets: list[str]
+
+
+class TargetOut(Struct, frozen=True, kw_only=True):
+    """What became of a delivery at one endpoint. `todo_id` is null where it waits in quarantine; `created` is false there, and
+    where a live todo held its key.
+    """
+
+    endpoint: str
+    todo_id: UUID | None
+    created: bool
+
+
+class AcceptedReply(Struct, frozen=True, kw_only=True):
+    """A delivery that is stored."""
+
+    verified: bool
+    targets: list[TargetOut]
+
+
+class ChallengeReply(Struct, frozen=True, kw_only=True):
+    """The answer to a sender that asks whether anybody is here."""
+
+    challenge: str
+
+
 class RawReply(Struct, frozen=True, kw_only=True):
     """The bytes that came in, as they came."""
 
@@ -378,6 +446,24 @@ def adapter_out(row: AdapterRow) -> AdapterOut:
         quarantined=row.quarantined,
         lost_at_source=row.lost_at_source,
         lag=row.lag,
+    )
+
+
+def webhook_out(webhook: Webhook) -> WebhookOut:
+    """A webhook as the operator sees it; neither its address nor its secrets are to be had."""
+    generic = webhook.scheme == "hmac"
+    return WebhookOut(
+        name=webhook.name,
+        id=webhook.id,
+        scheme=webhook.scheme,
+        endpoints=list(webhook.endpoints),
+        revoked_endpoints=list(webhook.revoked_endpoints),
+        queue=webhook.queue,
+        header=webhook.settings.header if generic else None,
+        algorithm=webhook.settings.algorithm if generic else None,
+        encoding=webhook.settings.encoding if generic else None,
+        secrets=len(webhook.sealed_secrets),
+        created_at=webhook.created_at,
     )
 
 

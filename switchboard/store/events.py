@@ -22,6 +22,8 @@ _LIST_DISPOSITION: Final = load("events/list_disposition")
 _GET: Final = load("events/get")
 _RAW: Final = load("events/raw")
 _LOCK_QUARANTINED: Final = load("events/lock_quarantined")
+_LOCK_FOR_REPLAY: Final = load("events/lock_for_replay")
+_REPLAYED: Final = load("events/replayed")
 _RELEASE: Final = load("events/release")
 _DISCARD: Final = load("events/discard")
 
@@ -68,11 +70,7 @@ def release(session: Session, event_id: object, *, max_attempts: int) -> tuple[E
         source=row["source"],
         event_id=row["id"],
     )
-    (outcome,) = create(session, [command])
-    if not isinstance(outcome, Created):
-        if isinstance(outcome, QueueError) and outcome.code != "unauthorized":
-            raise outcome
-        raise Conflict(detail="The endpoint of this event was revoked; it takes no more todos.")
+    outcome = _created(session, command)
     if not outcome.created and outcome.todo.payload != command.payload:
         raise Conflict(
             detail=f"Todo {outcome.todo.id} holds this event's key with another body: release the event once that todo is "
@@ -91,12 +89,49 @@ def release(session: Session, event_id: object, *, max_attempts: int) -> tuple[E
     return get_event(session, row["id"]), outcome
 
 
+def replay(session: Session, event_id: object, *, max_attempts: int) -> Created:
+    """A todo of a stored event once more, as its first one was; onto the live todo that holds its key, if there is one.
+
+    Raises `NotFound`; `Conflict` where it is quarantined or discarded, or its endpoint is revoked.
+    """
+    row = fetch_one(session, _LOCK_FOR_REPLAY, {"id": canonical_id(event_id)})
+    if row is None:
+        raise NotFound(detail="There is no such event.")
+    if row["disposition"] not in ("stored", "duplicate"):
+        raise Conflict(detail=f"This event is {row['disposition']}: no todo was made of it that could be made once more.")
+    known = row["todo_id"] is not None
+    command = CreateTodo(
+        endpoint_id=row["endpoint_id"],
+        queue=(row["todo_queue"] if known else row["queue"]) or row["source"],
+        max_attempts=row["max_attempts"] if known else max_attempts,
+        title=row["title"],
+        kind=row["kind"],
+        payload=row["payload"] if known else payload_of(row["body"]),
+        idempotency_key=row["external_id"],
+        source=row["source"],
+        event_id=row["id"],
+    )
+    created = _created(session, command)
+    if created.created:
+        session.execute(_REPLAYED, {"endpoint_id": row["endpoint_id"], "id": row["id"], "todo_id": created.todo.id})
+    return created
+
+
 def discard(session: Session, event_id: object) -> Event:
     """quarantined -> discarded. Raises `NotFound`; `Conflict` where it is not quarantined."""
     row = fetch_one(session, _DISCARD, {"id": canonical_id(event_id)})
     if row is None:
         raise _not_quarantined(session, event_id)
     return get_event(session, row["id"])
+
+
+def _created(session: Session, command: CreateTodo) -> Created:
+    (outcome,) = create(session, [command])
+    if isinstance(outcome, Created):
+        return outcome
+    if isinstance(outcome, QueueError) and outcome.code != "unauthorized":
+        raise outcome
+    raise Conflict(detail="The endpoint of this event was revoked; it takes no more todos.")
 
 
 def _not_quarantined(session: Session, event_id: object) -> Conflict:

@@ -196,6 +196,8 @@ def _columns(places: Sequence[_Place], numbers: Sequence[int]) -> dict[str, obje
         "bodies": [delivery.body for delivery in deliveries],
         "hashes": [delivery.body_sha256 for delivery in deliveries],
         "payloads": _or_none([place.command.payload for place in chosen]),
+        "kinds": _or_none([delivery.kind for delivery in deliveries]),
+        "titles": _or_none([delivery.title for delivery in deliveries]),
     }
 
 
@@ -229,5 +231,7 @@ def _todo_of(place: _Place, event_id: UUID) -> CreateTodo:
         payload=delivery.body.decode() if place.command.payload is None else place.command.payload,
         idempotency_key=delivery.external_id,
         source=delivery.origin.source,
+        kind=delivery.kind,
+        title=delivery.title,
         event_id=event_id,
     )

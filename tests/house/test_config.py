@@ -13,6 +13,7 @@ from switchboard.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "config" / "switchboard.toml"
 MARKER = "hunter2-marker"
+NETWORKS = 'must be a list of addresses or networks in quotes, such as "10.0.0.0/8"'
 ONE_OF_TWO = 'must be a string, { env = "NAME" } or { file = "PATH" }, with one of the two and no more'
 
 
@@ -123,6 +124,13 @@ def test_c57_unknown_names(tmp_path: Path, text: str, fault: str) -> None:
         ("server", 'state_dir = "a\\u0000b"', "must be 1 to 4096 printable characters"),
         ("database", "pool_size = 0", "must be from 1 to 100, not 0"),
         ("limits", "payload_bytes = 1023", "must be from 1024 to 16777216, not 1023"),
+        ("webhooks", "max_body_bytes = 1023", "must be from 1024 to 16777216, not 1023"),
+        ("webhooks", "burst = 0", "must be from 1 to 1000000, not 0"),
+        ("webhooks", "rate_per_second = 0", "must be from 0.1 to 100000, not 0"),
+        ("webhooks", 'trusted_proxies = "10.0.0.0/8"', "must be a list of at most 100 networks"),
+        ("webhooks", 'trusted_proxies = ["10.0.0.1/8"]', NETWORKS),
+        ("webhooks", "trusted_proxies = [10]", NETWORKS),
+        ("webhooks", 'secret_key = "short"', "must be 32 to 512 visible ASCII characters without blanks"),
         ("limits", "batch_body_bytes = 67108865", "must be from 1048576 to 67108864, not 67108865"),
     ],
 )

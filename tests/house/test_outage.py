@@ -27,6 +27,7 @@ from tests.house.aliveness import require_everybody_alive
 from tests.house.load import Load
 from tests.house.postmasters import OwnServer, conninfo_of, freeze, own_server, postmaster_of, thaw
 from tests.houses import Agent, House, Opener, wait_until
+from tests.http.pushing import hook
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "server": {"shutdown_grace_seconds": 4},
@@ -254,6 +255,7 @@ def test_c60_disk_full(small_disk: tuple[str, Path], open_house: Opener) -> None
     database, filler = small_disk
     house = open_house(database=database, settings=SETTINGS)
     agent = house.vend()
+    webhook = hook(house, "token", agent, queue="pushed")
     free = os.statvfs(filler.parent)
     filler.write_bytes(bytes(free.f_bavail * free.f_frsize - LEFT_BYTES))
     statuses: list[int] = []
@@ -276,11 +278,14 @@ def test_c60_disk_full(small_disk: tuple[str, Path], open_house: Opener) -> None
         create()
     assert statuses.count(503) > LEFT_BYTES // PAYLOAD_BYTES
     assert statuses[-1] == 503
+    pushed = [webhook.push(os.urandom(PAYLOAD_BYTES)).status_code for _ in range(4)]
+    assert pushed[-1] == 503  # so that its sender tries again
     assert house.client().get("/healthz").status_code == 200
     assert "The database's disk is full." in details
     filler.unlink()  # before anybody looks: a full disk may refuse new sessions, too
     facts.require_kept(database, created=created, completed=())
-    assert facts.one(database, "select count(*) from todos") == len(created)
+    assert facts.one(database, "select count(*) from todos where queue = 'big'") == len(created)
+    assert facts.one(database, "select count(*) from todos where queue = 'pushed'") == pushed.count(202)
     statuses.clear()
     create()
     assert statuses == [201]

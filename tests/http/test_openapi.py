@@ -17,11 +17,13 @@ from switchboard.http.agent_claims import AgentClaims
 from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.call import Route
+from switchboard.http.hooks import Hooks
 from switchboard.http.machine import Machine
 from switchboard.http.operator_adapters import OperatorAdapters
 from switchboard.http.operator_endpoints import OperatorEndpoints
 from switchboard.http.operator_events import OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
+from switchboard.http.operator_webhooks import OperatorWebhooks
 from tests.houses import House
 from tests.http.asking import NEVER_MINTED, dead_letter
 from tests.http.test_contract_bounds import FIELDS, Field
@@ -48,11 +50,15 @@ def table() -> list[Route]:
     any_todos = OperatorTodos(ledger=ANYWHERE, transact=ANYWHERE, defaults=defaults, ring=ANYWHERE)
     adapters = OperatorAdapters(transact=ANYWHERE, names=[])
     events = OperatorEvents(transact=ANYWHERE, ring=ANYWHERE, max_attempts=5)
+    webhooks = OperatorWebhooks(transact=ANYWHERE, sealer=ANYWHERE, forget=ANYWHERE)
+    hooks = Hooks(ledger=ANYWHERE, find=ANYWHERE, sealer=ANYWHERE, limits=ANYWHERE)
     machine = Machine(database=ANYWHERE, actors={}, adapters={})
     return [
         *routes.agent_routes(todos, claims, doorbell),
         *routes.operator_routes(endpoints, any_todos),
         *routes.ingestion_routes(adapters, events),
+        *routes.webhook_routes(webhooks),
+        *routes.hook_routes(hooks),
         *routes.machine_routes(machine),
     ]
 

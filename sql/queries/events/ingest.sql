@@ -44,10 +44,12 @@ noted as (
 ),
 made as (
     insert into todos (
-        endpoint_id, id, queue, source, payload, payload_bytes, max_attempts, idempotency_key, event_id, created_at, updated_at
+        endpoint_id, id, queue, source, kind, title, payload, payload_bytes, max_attempts, idempotency_key, event_id,
+        created_at, updated_at
     )
     select
-        n.endpoint_id, n.id, n.queue, n.source, p.payload::json, octet_length(p.payload),
+        n.endpoint_id, n.id, n.queue, n.source, (%(kinds)b::text[])[n.ordinal + 1], (%(titles)b::text[])[n.ordinal + 1],
+        p.payload::json, octet_length(p.payload),
         (%(caps)b::integer[])[(%(origins)b::integer[])[n.ordinal + 1] + 1], n.external_id, n.id, n.at, n.at
     from noted n
     -- null where the body itself is the payload; looked up by place, since a join has nothing to find it by but a scan

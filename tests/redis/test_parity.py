@@ -1,0 +1,27 @@
+"""SPEC-0002 Adapter Interface: a push delivery and a pull delivery of the same logical event make the identical todo shape."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.houses import Opener
+from tests.http.pushing import hook
+from tests.redis.reading import ENDPOINT, stream, todos, until_state
+from tests.redis.servers import RedisServer
+
+ITS_OWN = {"id", "event_id", "source", "idempotency_key", "created_at", "updated_at"}
+"""What says which of the two it is, and nothing more."""
+
+
+@pytest.mark.parametrize("body", [b'{"order": 7, "text": "\\u00e9"}', b"not JSON at all", b"\xff\xfe", b'{"a": "\\u0000"}'])
+def test_push_and_pull_make_the_same_todo(open_house: Opener, redis_server: RedisServer, body: bytes) -> None:
+    """Payload, state, queue, attempts and sizes alike, for bodies that can be kept as they are and for those that cannot."""
+    house = open_house(adapters=[stream(redis_server)])
+    agent = house.vend(ENDPOINT)
+    until_state(house, "orders", "running")
+    assert hook(house, "token", agent).push(body).status_code == 202
+    redis_server.client.xadd("orders", {"payload": body})
+    todos(house, 2)
+    listed = agent.http.get("/v1/todos").json()["todos"]
+    pushed, pulled = ({name: value for name, value in agent.get(todo).items() if name not in ITS_OWN} for todo in listed)
+    assert pushed == pulled
