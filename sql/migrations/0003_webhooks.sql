@@ -21,9 +21,10 @@ create table webhooks (
 create unique index webhooks_name on webhooks (name);
 create unique index webhooks_token on webhooks (token_sha256);
 
+-- No foreign key to webhooks: one of a tenant's table must contain endpoint_id. Who changes routes holds the webhook's row.
 create table webhook_routes (
     endpoint_id uuid not null references endpoints (id),
-    webhook_id uuid not null references webhooks (id) on delete cascade,
+    webhook_id uuid not null,
     primary key (endpoint_id, webhook_id)
 );
 create index webhook_routes_webhook on webhook_routes (webhook_id);

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, get_args
 from switchboard.cli import output, values
 from switchboard.cli.failures import BAD_USAGE, DONE, CommandError, OutputClosed
 from switchboard.event import Disposition
-from switchboard.push.schemes import ALGORITHMS, ENCODINGS, SCHEMES
+from switchboard.push.schemes import SCHEMES, Algorithm, Encoding
 from switchboard.todo import LIST_LIMIT_MAX, Status
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ def _webhook_commands(parser: argparse.ArgumentParser) -> None:
     )
     create.add_argument("--secret", dest="secrets", metavar="S", action="append", type=values.text, help=where)
     create.add_argument("--header", metavar="H", type=values.text, help="hmac: the header that carries the signature")
-    create.add_argument("--algorithm", choices=ALGORITHMS, help="hmac: of the signature")
-    create.add_argument("--encoding", choices=ENCODINGS, help="hmac: of the signature")
+    create.add_argument("--algorithm", choices=get_args(Algorithm), help="hmac: of the signature")
+    create.add_argument("--encoding", choices=get_args(Encoding), help="hmac: of the signature")
     _operator_command(add, "list", "show every webhook, and whom its deliveries go to")
     rotate = _operator_command(add, "rotate", "give a webhook a new secret; the newest old one stays good until the next time")
     _name_of_webhook(rotate)

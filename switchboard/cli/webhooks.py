@@ -18,7 +18,7 @@ SECRET_BYTES_MAX: Final = 4_096
 
 def create(args: Arguments, client: OperatorClient) -> str:
     """Makes a webhook and prints its address and its secrets: nobody can read them again."""
-    body = {"name": args.name, "scheme": args.scheme, "endpoints": args.endpoints, "queue": args.queue}
+    body: dict[str, object] = {"name": args.name, "scheme": args.scheme, "endpoints": args.endpoints, "queue": args.queue}
     body |= _given_secrets(args)
     optional = {"header": args.header, "algorithm": args.algorithm, "encoding": args.encoding}
     body |= {name: value for name, value in optional.items() if value is not None}
@@ -101,7 +101,7 @@ def _shown_once(made: WebhookSecrets, client: OperatorClient) -> str:
     return "".join(lines) + "\nIt is shown only this once: keep it now.\n"
 
 
-def _given_secrets(args: Arguments) -> dict[str, list[str]]:
+def _given_secrets(args: Arguments) -> dict[str, object]:
     return {"secrets": [_secret(word) for word in args.secrets]} if args.secrets else {}
 
 

@@ -33,7 +33,8 @@ REMEMBERED_SECONDS: Final = 1.0
 """What an operator changed is heard of within this time in other processes; in this one at once."""
 REMEMBERED_MAX: Final = 10_000
 BUCKETS_MAX: Final = 10_000
-CONTENT_TYPE_CHARS_MAX: Final = 200
+LARGE_BODY_BYTES: Final = 64 * 1024
+EXAMINERS_MAX: Final = 2
 
 _log = structlog.get_logger("hooks")
 
@@ -63,6 +64,7 @@ class Hooks:
         self._remembered: BriefMemory[bytes, Receiver | None] = BriefMemory(
             seconds=REMEMBERED_SECONDS, entries_max=REMEMBERED_MAX
         )
+        self._examiners = trio.CapacityLimiter(EXAMINERS_MAX)
         self._buckets: dict[str, TokenBucket] = {}
 
     def forget(self) -> None:
@@ -79,10 +81,7 @@ class Hooks:
         hook = await self._receiver(call.path["token"])
         self._admit(hook.name)
         incoming = Incoming(headers=arrival.headers, body=await arrival.read(self._limits.body_bytes_max), at=time.time())
-        proof = schemes.verify(
-            hook.scheme, hook.settings, self._secrets(hook), incoming, tolerance_seconds=self._limits.tolerance_seconds
-        )
-        read = reading.read(hook.scheme, incoming)
+        proof, read = await self._examine(hook, incoming)
         if read.challenge is not None:
             return Reply(content=wire.ChallengeReply(challenge=read.challenge))
         if read.silent:
@@ -90,6 +89,19 @@ class Hooks:
         if not hook.endpoint_ids:
             raise Unavailable(detail="This webhook is routed to no endpoint that takes todos.", retry_after_seconds=60)
         return await self._store(hook, self._ingest(hook, incoming, proof, read, arrival), proof.verified)
+
+    async def _examine(self, hook: Receiver, incoming: Incoming) -> tuple[schemes.Proof, reading.Reading]:
+        """Verifies a delivery, and reads it; a large one in a thread, since every byte is looked at more than once."""
+        secrets = self._secrets(hook)
+        tolerance_seconds = self._limits.tolerance_seconds
+
+        def examine() -> tuple[schemes.Proof, reading.Reading]:
+            proof = schemes.verify(hook.scheme, hook.settings, secrets, incoming, tolerance_seconds=tolerance_seconds)
+            return proof, reading.read(hook.scheme, incoming)
+
+        if len(incoming.body) <= LARGE_BODY_BYTES:
+            return examine()
+        return await trio.to_thread.run_sync(examine, limiter=self._examiners)
 
     async def _receiver(self, token: str) -> Receiver:
         sha256 = digest_of_token(token)
@@ -127,7 +139,7 @@ class Hooks:
             verified=proof.verified,
             verify_detail=f"{proof.detail}, from {address}",
             queue=hook.queue,
-            content_type=(incoming.header("content-type") or "")[:CONTENT_TYPE_CHARS_MAX] or None,
+            content_type=read.content_type,
         )
         return Ingest(
             delivery=Delivery(

@@ -121,19 +121,10 @@ def _secrets(scheme: schemes.Scheme, given: Sequence[str] | None) -> list[str]:
     return list(given)
 
 
-def _settings(body: requests.CreateWebhookBody) -> schemes.Settings | None:
-    """What the generic scheme is set to, its defaults filled in. Raises `Invalid` for other schemes' settings."""
-    given = {
-        name: value
-        for name, value in (("header", body.header), ("algorithm", body.algorithm), ("encoding", body.encoding))
-        if value is not None
-    }
-    if body.scheme != "hmac":
-        for name in given:
-            raise Invalid(detail=f"`{name}` belongs to the scheme `hmac` alone.", field=name)
-        return None
-    settings = schemes.Settings(**given)
-    fault = schemes.settings_fault(settings)
+def _settings(body: requests.CreateWebhookBody) -> schemes.Settings:
+    """What the generic scheme is told. Raises `Invalid` for a header that cannot be, and for settings of another scheme."""
+    settings = schemes.Settings(header=body.header, algorithm=body.algorithm, encoding=body.encoding)
+    fault = schemes.settings_fault(body.scheme, settings)
     if fault is not None:
         field, problem = fault
         raise Invalid(detail=problem, field=field)

@@ -200,9 +200,9 @@ def _arrival() -> Arrival:
         _check_encoding()
         return await _read(bytes_max)
 
-    scope = request.scope
-    peer = scope["client"][0] if scope.get("client") else None
-    return Arrival(headers=list(scope["headers"]), peer=peer, content_length=request.content_length, read=read)
+    client: Any = request.scope.get("client")
+    peer = client[0] if client else None
+    return Arrival(headers=list(request.scope["headers"]), peer=peer, content_length=request.content_length, read=read)
 
 
 def _check_encoding() -> None:

@@ -16,6 +16,7 @@ from switchboard.adapter import AdapterRow
 from switchboard.endpoint import Endpoint
 from switchboard.errors import Conflict, Invalid, QueueError, TooLarge
 from switchboard.event import Event
+from switchboard.push.schemes import ALGORITHM_DEFAULT, ENCODING_DEFAULT, HEADER_DEFAULT
 from switchboard.store.reading import QueueCounts
 from switchboard.todo import Attempt, Todo
 from switchboard.webhook import Webhook
@@ -451,6 +452,7 @@ def adapter_out(row: AdapterRow) -> AdapterOut:
 
 def webhook_out(webhook: Webhook) -> WebhookOut:
     """A webhook as the operator sees it; neither its address nor its secrets are to be had."""
+    told = webhook.settings
     generic = webhook.scheme == "hmac"
     return WebhookOut(
         name=webhook.name,
@@ -459,9 +461,9 @@ def webhook_out(webhook: Webhook) -> WebhookOut:
         endpoints=list(webhook.endpoints),
         revoked_endpoints=list(webhook.revoked_endpoints),
         queue=webhook.queue,
-        header=webhook.settings.header if generic else None,
-        algorithm=webhook.settings.algorithm if generic else None,
-        encoding=webhook.settings.encoding if generic else None,
+        header=told.header or HEADER_DEFAULT if generic else None,
+        algorithm=told.algorithm or ALGORITHM_DEFAULT if generic else None,
+        encoding=told.encoding or ENCODING_DEFAULT if generic else None,
         secrets=len(webhook.sealed_secrets),
         created_at=webhook.created_at,
     )

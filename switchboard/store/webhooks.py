@@ -30,7 +30,7 @@ def create(
     name: str,
     token_sha256: bytes,
     scheme: Scheme,
-    settings: Settings | None,
+    settings: Settings,
     queue: str,
     sealed_secrets: Sequence[bytes],
     endpoints: Sequence[str],
@@ -45,9 +45,9 @@ def create(
             "scheme": scheme,
             "queue": queue,
             "secrets": list(sealed_secrets),
-            "header": settings.header if settings else None,
-            "algorithm": settings.algorithm if settings else None,
-            "encoding": settings.encoding if settings else None,
+            "header": settings.header,
+            "algorithm": settings.algorithm,
+            "encoding": settings.encoding,
         },
     )
     if row is None:
@@ -159,6 +159,4 @@ def _webhook(row: Mapping[str, Any]) -> Webhook:
 
 
 def _settings(row: Mapping[str, Any]) -> Settings:
-    """What the scheme was set to; its defaults where nothing was said."""
-    given = {name: row[name] for name in ("header", "algorithm", "encoding") if row[name] is not None}
-    return Settings(**given)
+    return Settings(header=row["header"], algorithm=row["algorithm"], encoding=row["encoding"])

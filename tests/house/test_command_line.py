@@ -7,6 +7,7 @@ what a test needs besides goes the same way within this process (`quickly`).
 from __future__ import annotations
 
 import contextlib
+import hmac
 import io
 import json
 import re
@@ -14,6 +15,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -276,3 +278,55 @@ def test_version_and_check(house: House) -> None:
     done = run("check", "--config", str(wrong))
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{wrong}: `queue.lease_secs` is not a known option; did you mean `queue.lease_seconds`?" in done.stderr
+
+
+def test_life_of_a_webhook(house: House, tmp_path: Path) -> None:
+    """Address and secrets are printed once; secrets are read from a file or standard input; routes come and go."""
+    did(house, "endpoint", "vend", "pushed-to")
+    did(house, "endpoint", "vend", "pushed-too")
+    said = did(house, "webhook", "create", "pushes", "--scheme", "github", "--queue", "work", "--endpoint", "pushed-to")
+    address, made = re.findall(r"^  (?:address|secret) +(\S+)$", said, re.MULTILINE)
+    assert address.startswith(f"{house.url}/hooks/")
+    assert "shown only this once" in said
+    signature = hmac.new(made.encode(), b"{}", "sha256").hexdigest()
+    pushed = httpx.post(address, content=b"{}", headers={"X-Hub-Signature-256": f"sha256={signature}"}, trust_env=False)
+    assert pushed.status_code == 202
+
+    (tmp_path / "secret").write_text("from-the-file-1\n")
+    rotated = quickly(house, "webhook", "rotate", "pushes", "--secret", f"@{tmp_path / 'secret'}")
+    assert "2 secrets are good" in rotated
+    assert "from-the-file-1" in rotated
+    moved = quickly(house, "webhook", "rotate", "pushes", "--path")
+    assert "its old address is unknown" in moved
+    assert httpx.post(address, content=b"{}", trust_env=False).status_code == 404
+
+    assert "goes to pushed-to, pushed-too" in quickly(house, "webhook", "route", "pushes", "pushed-too")
+    quickly(house, "webhook", "route", "pushes", "pushed-to", "--remove")
+    assert "nobody" in quickly(house, "webhook", "route", "pushes", "pushed-too", "--remove")
+    head, *rows = columns(quickly(house, "webhook", "list"))
+    assert head == ["NAME", "SCHEME", "QUEUE", "ENDPOINTS", "SECRETS", "MADE"]
+    assert [row[:5] for row in rows] == [["pushes", "github", "work", "nobody", "2"]]
+    assert json.loads(quickly(house, "webhook", "list", "--json"))["webhooks"][0]["name"] == "pushes"
+
+    event = json.loads(quickly(house, "event", "list", "--source", "pushes", "--json"))["events"][0]["id"]
+    assert "no second one was made" in quickly(house, "event", "replay", event)
+    assert "is deleted" in quickly(house, "webhook", "delete", "pushes")
+    assert quickly(house, "webhook", "list").startswith("There is no webhook yet")
+    for words, code, blamed in (
+        (
+            ("create", "x", "--scheme", "stripe", "--queue", "q", "--endpoint", "pushed-to", "--secret", "typed-here"),
+            2,
+            "@FILE",
+        ),
+        (
+            ("create", "x", "--scheme", "stripe", "--queue", "q", "--endpoint", "pushed-to", "--secret", "@/nowhere"),
+            2,
+            "/nowhere",
+        ),
+        (("create", "x", "--scheme", "stripe", "--queue", "q", "--endpoint", "nobody-there"), 1, "nobody-there"),
+        (("create", "x", "--scheme", "token", "--header", "H", "--queue", "q", "--endpoint", "pushed-to"), 1, "header"),
+        (("delete", "pushes"), 1, "pushes"),
+    ):
+        said = quickly(house, "webhook", *words, code=code)
+        assert blamed in said
+        assert "typed-here" not in said

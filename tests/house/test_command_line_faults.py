@@ -290,7 +290,7 @@ def test_wrong_configuration_is_told_with_file_and_key(run: Run, tmp_path: Path)
         (["todo", "list", "--toekn=hunter2"], "there is no --toekn here"),
         (["--token", "hunter2", "todo", "list"], "there is no --token before the command"),
         (["serve", "--url", "http://h"], "there is no --url here"),
-        (["webhook", "list"], "invalid choice"),
+        (["webhooks", "list"], "invalid choice"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(run: Run, words: list[str], blamed: str) -> None:

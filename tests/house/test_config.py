@@ -83,7 +83,7 @@ def test_c57_bom_and_crlf_are_fine(tmp_path: Path) -> None:
         ("[server]\npaylod_bytes = 5", "`server.paylod_bytes` is not a known option; did you mean `limits.payload_bytes`?"),
         ("prot = 5", "`prot` is not a known option; did you mean `server.port`?"),
         ("[qeue]\nx = 1", "`qeue` is not a known table; did you mean `[queue]`?"),
-        ("[webhooks]", "`webhooks` is not a known table"),
+        ("[retention]", "`retention` is not a known table"),
         ("[adapters]\nname = 'a'", "`adapters` must be tables, each written [[adapters]], not a table"),
         ("[server.queue]\nx = 1", "`server.queue` stands inside [server]; [queue] is a table of its own at the top level"),
         ("queue = 5", "`queue` must be a table, written [queue], not a whole number"),

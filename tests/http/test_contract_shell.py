@@ -78,6 +78,7 @@ async def open_shop() -> AsyncIterator[Shop]:
         undo=shop.undo,
         payload_bytes_max=1 << 20,
         batch_body_bytes_max=1 << 20,
+        hook_body_bytes_max=1 << 20,
     )
     route = Route(
         method="POST",

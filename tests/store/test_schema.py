@@ -241,7 +241,7 @@ def test_every_tenant_table_could_be_distributed_by_endpoint(desk: Desk) -> None
     """Rule 6 (Citus): each primary key, unique index and foreign key of a tenant table contains endpoint_id.
 
     Every table is a tenant's, by its column endpoint_id, but for the endpoints themselves, the migrations' ledger
-    and what belongs to the house: its adapters, its processes' slots, and how far it has forgotten each stream.
+    and what belongs to the house: its adapters and webhooks, its processes' slots, and how far it has forgotten each stream.
     """
     tables = {
         row["name"]
@@ -250,7 +250,7 @@ def test_every_tenant_table_could_be_distributed_by_endpoint(desk: Desk) -> None
         )
     }
     tenants = {row["name"] for row in desk.rows(_TENANT_TABLES)}
-    assert tables - tenants == {"endpoints", "schema_migrations", "adapters", "slots", "forgotten_entries"}
+    assert tables - tenants == {"endpoints", "schema_migrations", "adapters", "slots", "forgotten_entries", "webhooks"}
     assert tenants >= {"todos", "attempts", "events"}
     unique = desk.rows(_UNIQUE_INDEXES)
     assert {row["table"] for row in unique if row["primary"]} >= tenants
