@@ -188,7 +188,7 @@ def _gitlab(incoming: Incoming, _: float) -> _Claim:
 
 def _stripe(incoming: Incoming, tolerance_seconds: float) -> _Claim:
     """`t=…,v1=…,v1=…`: exactly one time, and one v1 for each secret that Stripe signs with; other versions are ignored."""
-    items = [item.strip().partition(b"=") for item in _wanted(incoming, "stripe-signature").split(b",")]
+    items = [item.strip(b" ").partition(b"=") for item in _wanted(incoming, "stripe-signature").split(b",")]
     times = [value for name, _, value in items if name == b"t"]
     if len(times) != 1:
         raise Unauthorized(detail=REFUSAL)
@@ -209,7 +209,7 @@ def _standard(incoming: Incoming, tolerance_seconds: float) -> _Claim:
         raise Unauthorized(detail=REFUSAL)  # the dot parts what is signed: with one inside, one signature fits two deliveries
     time = _timely(_wanted(incoming, "webhook-timestamp"), incoming, tolerance_seconds)
     content = b".".join((message_id, time, incoming.body))
-    items = [item.partition(b",") for item in _wanted(incoming, "webhook-signature").split()]
+    items = [item.partition(b",") for item in _wanted(incoming, "webhook-signature").split(b" ")]
     return _Claim([value for version, _, value in items if version == b"v1"], lambda key: _base64(key, content))
 
 

@@ -16,9 +16,9 @@ from switchboard.push.schemes import REFUSAL, Scheme, Settings, verify
 AT = 1_700_000_000
 TOLERANCE = 300
 
-SECRET = "a secret of the tests"
+SECRET = "a Secret of the tests"
 OTHER = "another one of them"
-STANDARD_SECRET = "whsec_" + base64.b64encode(b"a secret of the tests").decode()
+STANDARD_SECRET = "whsec_" + base64.b64encode(b"a Secret of the tests").decode()
 STANDARD_OTHER = "whsec_" + base64.b64encode(b"another one of them").decode()
 
 
