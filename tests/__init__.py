@@ -1,1 +1,1 @@
-"""The tests, by cost: store, actors, http, house; and the benches."""
+"""The tests, by cost: push, store, actors, http, house, redis; and the benches."""
