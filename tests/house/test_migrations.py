@@ -236,7 +236,7 @@ def test_c45_abort_by_another_thread(empty_database: MakeDatabase, directory: Pa
         with socket.socket(fileno=os.dup(connections[0].fileno())) as ours:
             ours.shutdown(socket.SHUT_RDWR)
         thread.join()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
     assert "was lost or refused while applying 0003_three.sql" in errors[0]
     assert ask(conninfo, "select to_regclass('three')") == [(None,)]
     assert migrate(conninfo, directory=directory) == ["0003_three.sql"]

@@ -232,7 +232,7 @@ def _ends_while_waiting(config: Path, database: str) -> None:
         _, logged = process.communicate(timeout=10)
         assert process.returncode == 0, logged
         assert "Traceback" not in logged
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 6  # the lock itself is waited for five times as long
     wait_until(lambda: facts.sessions(database) == 0, what="the end of its session")
 
 
