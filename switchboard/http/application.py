@@ -44,9 +44,7 @@ class Agents:
     large_bodies: LargeBodies = attrs.field(factory=LargeBodies)
 
 
-def agents(
-    *, settings: Config, database: Database, ledger: Ledger, ring: Callable[[Ring], None], room: WaitingRoom
-) -> Agents:
+def agents(*, settings: Config, database: Database, ledger: Ledger, ring: Callable[[Ring], None], room: WaitingRoom) -> Agents:
     """The handlers of everything that agents ask."""
     defaults, transact = _defaults(settings), database.transact
     return Agents(

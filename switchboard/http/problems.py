@@ -6,7 +6,16 @@ from typing import Any
 
 import structlog
 
-from switchboard.errors import BlamesOne, Invalid, OutcomeUnknown, QueueError, RateLimited, RerunWhole, Unauthorized, Unavailable
+from switchboard.errors import (
+    BlamesOne,
+    Invalid,
+    OutcomeUnknown,
+    QueueError,
+    RateLimited,
+    RerunWhole,
+    Unauthorized,
+    Unavailable,
+)
 from switchboard.http import wire
 from switchboard.http.call import Call, Handler, Reply
 

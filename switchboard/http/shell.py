@@ -36,9 +36,7 @@ _log = structlog.get_logger("http")
 class Shell:
     """Everything that a request needs before and after its handler."""
 
-    def __init__(
-        self, *, access: Access, large_bodies: LargeBodies, payload_bytes_max: int, batch_body_bytes_max: int
-    ) -> None:
+    def __init__(self, *, access: Access, large_bodies: LargeBodies, payload_bytes_max: int, batch_body_bytes_max: int) -> None:
         self._access = access
         self._payload_bytes_max = payload_bytes_max
         self._large_bodies = large_bodies

@@ -17,26 +17,38 @@ import msgspec
 from msgspec import Raw
 
 NOTHING: Final = b"{}"
+_NULL: Final = b"null"
 _CALL: Final = "tools/call"
 _object: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
-def take_arguments(body: bytes) -> tuple[bytes, bytes]:
-    """A request without its tool's arguments, and the arguments as they stood in it.
+@attrs.frozen(kw_only=True)
+class Taken:
+    """A request as the SDK gets it, its method, and the arguments that were taken out of it."""
 
-    What is not a call of a tool, or no JSON at all, comes back as it is: that is for the SDK to answer.
+    body: bytes = attrs.field(repr=False)
+    method: str = ""
+    arguments: bytes = attrs.field(default=NOTHING, repr=False)
+
+
+def take_arguments(body: bytes) -> Taken:
+    """Takes a tool's arguments out of the request that calls it.
+
+    What calls no tool, or is no request at all, stays as it is: that is for the SDK to answer.
     """
+    method = ""
     try:
         envelope = _object.decode(body)
-        if msgspec.json.decode(envelope["method"]) != _CALL:
-            return body, NOTHING
+        method = msgspec.json.decode(envelope["method"], type=str)
+        if method != _CALL:
+            return Taken(body=body, method=method)
         params = _object.decode(envelope["params"])
     except (msgspec.MsgspecError, KeyError, RecursionError):
-        return body, NOTHING
-    given = bytes(params.get("arguments", b"null")).strip()
+        return Taken(body=body, method=method)
+    given = bytes(params.get("arguments", _NULL)).strip()
     params["arguments"] = Raw(NOTHING)
     envelope["params"] = Raw(msgspec.json.encode(params))
-    return msgspec.json.encode(envelope), NOTHING if given == b"null" else given
+    return Taken(body=msgspec.json.encode(envelope), method=method, arguments=NOTHING if given == _NULL else given)
 
 
 @attrs.frozen

@@ -83,10 +83,10 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="claim_next",
             description=(
-                "Take the oldest todos that may be worked on, under a lease. Each comes with its payload and a `lease_token`: keep "
-                "it, and call `complete` or `fail` with it when the work is over, `heartbeat` while it lasts. `queue` or `queues` "
-                "choose where to look, neither looks everywhere. With `wait_seconds` an answer waits for work. With nothing to "
-                'do the answer is {"empty": true}.'
+                "Take the oldest todos that may be worked on, under a lease. Each comes with its payload and a "
+                "`lease_token`: keep it, and call `complete` or `fail` with it when the work is over, `heartbeat` while it "
+                "lasts. `queue` or `queues` choose where to look, neither looks everywhere. With `wait_seconds` an answer "
+                'waits for work. With nothing to do the answer is {"empty": true}.'
             ),
             takes=requests.ClaimBody,
             gives=ClaimedReply,
@@ -97,8 +97,8 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="claim",
             description=(
-                "Take this one todo, under a lease, as `claim_next` does: when the doorbell or a listing has named it. `conflict` "
-                "says that somebody else has it, or that it is done."
+                "Take this one todo, under a lease, as `claim_next` does: when the doorbell or a listing has named it. "
+                "`conflict` says that somebody else has it, or that it is done."
             ),
             takes=arguments.ClaimArguments,
             gives=wire.TodoReply,
@@ -108,8 +108,8 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="heartbeat",
             description=(
-                "Keep a claimed todo: its lease begins anew, for its own duration or for `lease_seconds`. Call it well before the "
-                "lease ends. `conflict` says that the claim is lost: stop working on it."
+                "Keep a claimed todo: its lease begins anew, for its own duration or for `lease_seconds`. Call it well "
+                "before the lease ends. `conflict` says that the claim is lost: stop working on it."
             ),
             takes=arguments.HeartbeatArguments,
             gives=wire.TodoReply,
@@ -119,9 +119,9 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="complete",
             description=(
-                "The work on a claimed todo is done; `result` is kept with it. With `next` the following todo is claimed in the "
-                "same step (an empty object: from any queue), null when there is none. Repeating a call whose answer was lost is "
-                "safe."
+                "The work on a claimed todo is done; `result` is kept with it. With `next` the following todo is claimed in "
+                "the same step (an empty object: from any queue), null when there is none. Repeating a call whose answer "
+                "was lost is safe."
             ),
             takes=arguments.CompleteArguments,
             gives=wire.CompletedReply,
@@ -131,8 +131,8 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="fail",
             description=(
-                "The work on a claimed todo failed; `error` says why. It is tried again after a pause that doubles from 30 seconds, "
-                "and is dead-lettered after its last attempt."
+                "The work on a claimed todo failed; `error` says why. It is tried again after a pause that doubles from 30 "
+                "seconds, and is dead-lettered after its last attempt."
             ),
             takes=arguments.FailArguments,
             gives=wire.TodoReply,
@@ -158,8 +158,8 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="create_todo",
             description=(
-                "Put work into a queue, for whoever claims it there. With an `idempotency_key` that a live todo holds already, that "
-                "todo is returned and `created` is false."
+                "Put work into a queue, for whoever claims it there. With an `idempotency_key` that a live todo holds "
+                "already, that todo is returned and `created` is false."
             ),
             takes=requests.CreateTodoBody,
             gives=wire.CreatedReply,
@@ -177,8 +177,8 @@ def tools(todos: AgentTodos, claims: AgentClaims) -> list[Tool]:
         Tool(
             name="list_todos",
             description=(
-                "Todos, newest first, without payloads and results. `status` tells more than `state`: a failed one is `retrying` "
-                "or `dead`. `next_cursor`, given as `cursor`, brings the next page."
+                "Todos, newest first, without payloads and results. `status` tells more than `state`: a failed one is "
+                "`retrying` or `dead`. `next_cursor`, given as `cursor`, brings the next page."
             ),
             takes=requests.ListQuery,
             gives=wire.PageReply,
