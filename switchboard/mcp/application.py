@@ -17,11 +17,10 @@ from switchboard.http.exchange import Receive, Send
 from switchboard.http.hearing import Hearing
 from switchboard.http.problems import send_problem
 from switchboard.mcp.doorbell import ring_through
-from switchboard.mcp.exchange import EXCHANGE, SESSION_HEADER, McpExchange
+from switchboard.mcp.exchange import EXCHANGE, OPENS, SESSION_HEADER, McpExchange
 from switchboard.mcp.framing import Taken, take_arguments
 from switchboard.mcp.opening import Spoken
 from switchboard.mcp.origins import check_origin
-from switchboard.mcp.sessions import Session, Sessions
 
 PATH: Final = "/mcp"
 _METHODS: Final = ("GET", "POST", "DELETE")
@@ -82,7 +81,7 @@ class McpApplication:
             door_send=send,
         )
         session = spoken.sessions.find(headers.get(SESSION_HEADER), exchange.credential_sha256)
-        if taken.method == "initialize" and session is None:
+        if taken.method == OPENS and session is None:
             spoken.sessions.make_room(endpoint.id)
         # What was missed is never replayed, since attaching begins with what waits; the SDK would answer nothing at all.
         kept = [(name, value) for name, value in scope["headers"] if bytes(name) != _LAST_EVENT]
@@ -92,7 +91,7 @@ class McpApplication:
                     nursery.start_soon(exchange.watch)
                     if session is not None and scope["method"] == "GET":
                         await session.take_stream(exchange)
-                        nursery.start_soon(self._ring, spoken.sessions, session, exchange)
+                        nursery.start_soon(self._ring, exchange)
                     asked = {**scope, "headers": kept, EXCHANGE: exchange}
                     await spoken.serve(asked, exchange.receive, exchange.send)
                     nursery.cancel_scope.cancel()
@@ -101,16 +100,14 @@ class McpApplication:
         if session is not None and scope["method"] == "DELETE" and exchange.status < 400:
             spoken.sessions.forget(session)
 
-    async def _ring(self, sessions: Sessions, session: Session, exchange: McpExchange) -> None:
-        """Tells the session what it hears; at the end of that, ends its stream."""
+    async def _ring(self, exchange: McpExchange) -> None:
+        """Tells the client of a session what it hears; at the end of that, ends its stream."""
         listener = self._hearing.attend(exchange.endpoint, exchange.credential_sha256)
         try:
             await exchange.streaming.wait()
-            reads = await ring_through(self._hearing, listener, session.notify)
+            await ring_through(self._hearing, listener, exchange.tell)
         finally:
             self._hearing.leave(listener)
-        if not reads:
-            sessions.forget(session)
         exchange.stop()
 
 

@@ -8,7 +8,7 @@ cancels its call, and the answer of a call is put into the response that carries
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 import structlog
@@ -29,18 +29,12 @@ EXCHANGE: Final = "switchboard.mcp"
 """Where a request's scope holds its exchange."""
 
 SESSION_HEADER: Final = b"mcp-session-id"
+OPENS: Final = "initialize"
+"""The method that opens a session."""
 
 _GONE: Final = "unavailable: The request was given up."
 
 _log = structlog.get_logger("mcp")
-
-
-class Notify(Protocol):
-    """How a session's client is told something on its event stream; waits until the stream takes it."""
-
-    async def __call__(self, method: str, params: dict[str, Any]) -> None:
-        """Sends one notification."""
-        ...
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -54,11 +48,9 @@ class McpExchange:
     payload_bytes_max: int
     door_receive: Receive
     door_send: Send
-    opened: Callable[[str, McpExchange, Notify], None]
-    """Is told of a session before its client is."""
+    opened: Callable[[str, McpExchange], None]
+    """Is told of a session that this request opens, before its client is."""
     mark: Mark = attrs.field(factory=Mark)
-    notify: Notify | None = None
-    """Set where this request opened a session."""
     status: int = 0
     """Of the answer, once it has begun."""
     headers: Mapping[bytes, bytes] = attrs.field(factory=dict)
@@ -69,6 +61,7 @@ class McpExchange:
     _read: bool = False
     _stopped: trio.Event = attrs.field(factory=trio.Event)
     _calls: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _sending: trio.Lock = attrs.field(factory=trio.Lock)
     _start: Message | None = None
     _complete: bool = False
     _answer: tuple[bytes, Reply] | None = None
@@ -97,10 +90,10 @@ class McpExchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {bytes(name).lower(): bytes(value) for name, value in message["headers"]}
-            if self.notify is not None and SESSION_HEADER in self.headers:
-                self.opened(self.headers[SESSION_HEADER].decode(), self, self.notify)
+            if self.taken.method == OPENS and self.status == 200 and SESSION_HEADER in self.headers:
+                self.opened(self.headers[SESSION_HEADER].decode(), self)
             if self.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
-                await self.door_send(message)
+                await self._pass_on(message)
                 self.streaming.set()
             else:
                 self._start = message
@@ -111,9 +104,12 @@ class McpExchange:
             message = {**message, "body": body}
             kept = [(name, value) for name, value in start["headers"] if bytes(name).lower() != b"content-length"]
             length = [] if message.get("more_body") else [(b"content-length", str(len(body)).encode())]
-            await self.door_send({**start, "headers": kept + length})
-        await self.door_send(message)
-        self._complete = not message.get("more_body")
+            await self._pass_on({**start, "headers": kept + length})
+        await self._pass_on(message)
+
+    async def tell(self, events: bytes) -> None:
+        """Sends events of the house's own on the stream, between those of the SDK."""
+        await self._pass_on({"type": "http.response.body", "body": events, "more_body": True})
 
     async def end(self) -> None:
         """The SDK is done with this request. A stream that it left open comes to a clean end."""
@@ -122,7 +118,7 @@ class McpExchange:
         if left is not None:
             self.delivery.undo(left[1].claims)
         if self.streaming.is_set() and not self._complete:
-            await self.door_send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._pass_on({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def call(self, tool: Tool) -> str | None:
         """Calls the tool with the arguments of this request. Returns what is wrong; None where its answer is ready to go."""
@@ -145,6 +141,12 @@ class McpExchange:
             _log.error("tool_failed", tool=tool.name, exc_info=bugs[0])
             return told(QueueError(detail=""))
         return problem
+
+    async def _pass_on(self, message: Message) -> None:
+        async with self._sending:
+            if not self._complete:
+                self._complete = message["type"] == "http.response.body" and not message.get("more_body")
+                await self.door_send(message)
 
     def _keep(self, tool: Tool, reply: Reply) -> None:
         """Keeps the answer for the response that will carry it."""

@@ -2,9 +2,12 @@
 
 Importing it takes a second or so, which only a house pays that is asked for `/mcp` (see `opening.py`).
 
-What the SDK logs below an error is what a client did, a line for each request and session: that is left out. Sessions of the
-2025 protocols have an event stream; 2026-07-28 has no sessions, and its `subscriptions/listen` knows four kinds of change and
-no notification of a server's own, so the doorbell does not ring there: such an agent waits with `claim_next`.
+The protocols up to 2025-11-25 have sessions with an event stream, on which the doorbell rings. 2026-07-28 has none: its
+`subscriptions/listen` knows four kinds of change, and no notification of a server's own. So whoever asks which versions there
+are is told those with sessions, and comes with one; whoever insists on 2026-07-28 is served all the same, but for the doorbell,
+and waits with `claim_next`.
+
+What the SDK logs below an error is what a client did, a line for each request and session: that is left out.
 """
 
 from __future__ import annotations
@@ -12,22 +15,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import mcp_types as types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from switchboard import VERSION
 from switchboard.http.exchange import Message, Receive, Send
 from switchboard.mcp.doorbell import CHANNEL_CAPABILITY
-from switchboard.mcp.exchange import EXCHANGE, SESSION_HEADER, McpExchange, Notify
+from switchboard.mcp.exchange import EXCHANGE, SESSION_HEADER, McpExchange
 from switchboard.mcp.sessions import SESSIONS_MAX
 from switchboard.mcp.tools import Tool, Toolbox
 
@@ -53,7 +57,8 @@ class Protocol:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        server.middleware = [self._observe]  # in place of its tracing, which nobody here reads
+        server.add_request_handler("server/discover", types.RequestParams, _discover)
+        server.middleware = []  # its tracing, which nobody here reads
         self._manager = StreamableHTTPSessionManager(
             server,
             json_response=True,  # each answer is one body, so that it has arrived or has not (R15)
@@ -83,12 +88,6 @@ class Protocol:
             "user": _user(credential_sha256, endpoint_id),
         }
         await self._manager.handle_request(scope, _nothing_more, _unheard)
-
-    async def _observe(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
-        if ctx.method == "initialize":
-            _exchange_of(ctx).notify = _notify_through(ctx)
-        return result
 
     async def _list_tools(self, context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         endpoint = _exchange_of(context).endpoint
@@ -132,18 +131,12 @@ class _Server(Server[Any]):
         return super().create_initialization_options(notification_options, experimental, extensions)
 
 
-class _Notification(types.Notification[dict[str, Any], str]):
-    """One of the house's own."""
-
-
-def _notify_through(context: Context) -> Notify:
-    session = context.session
-
-    async def notify(method: str, params: dict[str, Any]) -> None:
-        # The SDK takes any notification; its annotation knows those of the specification.
-        await session.send_notification(cast("types.ServerNotification", _Notification(method=method, params=params)))
-
-    return notify
+async def _discover(_context: Context, _params: types.RequestParams) -> types.DiscoverResult:
+    return types.DiscoverResult(
+        supported_versions=list(HANDSHAKE_PROTOCOL_VERSIONS),
+        capabilities=types.ServerCapabilities(tools=types.ToolsCapability()),
+        instructions=_INSTRUCTIONS,
+    )
 
 
 def _exchange_of(context: Context) -> McpExchange:

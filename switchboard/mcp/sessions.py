@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from switchboard.errors import RateLimited
-from switchboard.mcp.exchange import McpExchange, Notify
+from switchboard.mcp.exchange import McpExchange
 from switchboard.waiting_room import Attendant, WaitingRoom
 
 SESSIONS_MAX: Final = 10_000
@@ -41,7 +41,6 @@ class Session:
 
     id: str
     attendant: Attendant
-    notify: Notify
     requests: int = 0
     used_at: float = attrs.field(factory=trio.current_time)
     stream: McpExchange | None = None
@@ -97,7 +96,7 @@ class Sessions:
             raise RateLimited(detail=f"This endpoint has {len(mine)} sessions in use; it may have no more.")
         self.forget(min(idle, key=lambda session: session.used_at))
 
-    def open(self, session_id: str, opener: McpExchange, notify: Notify) -> None:
+    def open(self, session_id: str, opener: McpExchange) -> None:
         """Keeps a session that the SDK has opened for this exchange."""
         if session_id in self._sessions:  # it was opened before, and its client says hello again
             return
@@ -108,7 +107,7 @@ class Sessions:
             queues=frozenset(),
             owner=opener.endpoint.name,
         )
-        session = Session(id=session_id, attendant=attendant, notify=notify)
+        session = Session(id=session_id, attendant=attendant)
         session.scope.deadline = trio.current_time() + SESSION_IDLE_SECONDS_MAX
         self._sessions[session_id] = session
         self._of_endpoint.setdefault(endpoint_id, {})[session_id] = session
