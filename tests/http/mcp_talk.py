@@ -85,6 +85,11 @@ def talk(house: House, agent: Agent) -> Talk:
     return Talk(house.client(agent.credential)).open()
 
 
+def is_troubled(log: str) -> list[str]:
+    """What a house has logged that nobody should read: faults of its own, and warnings of what it stands on."""
+    return [line for line in log.splitlines() if "raceback" in line or "Warning" in line or '"level": "error"' in line]
+
+
 @attrs.define(eq=False)
 class Stream:
     """The event stream of a session: what it said, and whether it came to a clean end."""
