@@ -85,6 +85,24 @@ def talk(house: House, agent: Agent) -> Talk:
     return Talk(house.client(agent.credential)).open()
 
 
+def request_bytes(
+    agent: Agent, message: Mapping[str, Any] | None, *, session: str | None = None, version: str = VERSION, **headers: str
+) -> bytes:
+    """A whole request for a plain socket: the POST of a message, or the GET of the event stream."""
+    body = b"" if message is None else json.dumps(message).encode()
+    fields = {
+        "Host": "house",
+        "Authorization": f"Bearer {agent.credential}",
+        "Accept": BOTH,
+        "MCP-Protocol-Version": version,
+        **({} if session is None else {"Mcp-Session-Id": session}),
+        **({} if message is None else {"Content-Type": "application/json", "Content-Length": str(len(body))}),
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    lines = [f"{'GET' if message is None else 'POST'} /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 def is_troubled(log: str) -> list[str]:
     """What a house has logged that nobody should read: faults of its own, and warnings of what it stands on."""
     return [line for line in log.splitlines() if "raceback" in line or "Warning" in line or '"level": "error"' in line]

@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.houses import Agent, House, Opener, no_leftovers, wait_until
 from tests.http.asking import CALM, NEVER_MINTED, TODO_FIELDS, address, execute, locked_todos, row
-from tests.http.mcp_talk import BOTH, VERSION, Talk, is_troubled, talk
+from tests.http.mcp_talk import VERSION, Talk, is_troubled, request_bytes, talk
 from tests.http.test_undo import BACK_SECONDS_MAX, assert_untouched, statements_waiting
 
 TOOLS = {
@@ -271,18 +271,14 @@ def test_a_payload_over_its_bound(house: House, session: Talk) -> None:
 
 
 def call_bytes(session: Talk, agent: Agent, tool: str, arguments: dict[str, Any], *, version: str = VERSION) -> bytes:
-    """A whole call of a tool, for a plain socket."""
+    """A whole call of a tool, for a plain socket: in this session, or by the protocol that has none."""
     params: dict[str, Any] = {"name": tool, "arguments": arguments}
-    head = f"POST /mcp HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {agent.credential}\r\nAccept: {BOTH}\r\n"
+    message = {"jsonrpc": "2.0", "id": "cut", "method": "tools/call", "params": params}
     if version == VERSION:
-        head += f"Mcp-Session-Id: {session.session}\r\n"
-    else:
-        meta = "io.modelcontextprotocol"
-        params["_meta"] = {f"{meta}/protocolVersion": version, f"{meta}/clientCapabilities": {}}
-        head += f"Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
-    body = json.dumps({"jsonrpc": "2.0", "id": "cut", "method": "tools/call", "params": params}).encode()
-    head += f"MCP-Protocol-Version: {version}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+        return request_bytes(agent, message, session=session.session)
+    meta = "io.modelcontextprotocol"
+    params["_meta"] = {f"{meta}/protocolVersion": version, f"{meta}/clientCapabilities": {}}
+    return request_bytes(agent, message, version=version, Mcp_Method="tools/call", Mcp_Name=tool)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,7 +14,7 @@ import trio
 
 from tests.houses import Agent, House, Opener, no_leftovers, wait_until
 from tests.http.asking import CALM, let_lapse, let_window_pass
-from tests.http.mcp_talk import VERSION, Stream, attached, is_troubled, talk
+from tests.http.mcp_talk import Stream, attached, is_troubled, request_bytes, talk
 from tests.http.test_doorbell import AT_ONCE_SECONDS, connected, push, rss_bytes
 
 
@@ -183,11 +184,21 @@ async def test_c37_fifty_sessions_and_sigterm(open_house: Opener) -> None:
             await all_there.wait()
         for stream in streams:
             assert (await stream.next_ids(1))[0] == todo
+        waiting = await trio.to_thread.run_sync(talk, house, agent)
+        told: list[dict[str, Any]] = []
+
+        async def wait() -> None:
+            claim = partial(waiting.call, "claim_next", queue="nothing", wait_seconds=60)
+            told.append(await trio.to_thread.run_sync(claim))
+
+        nursery.start_soon(wait)
+        await trio.sleep(0.3)
         began = trio.current_time()
         house.signal()
         assert await trio.to_thread.run_sync(house.process.wait, 20) == 0
         assert trio.current_time() - began < 5
     assert not any(stream.cut for stream in streams)
+    assert told == [{"empty": True}]
     assert not is_troubled(house.log())
 
 
@@ -200,8 +211,7 @@ async def test_c55_a_client_that_never_reads_is_closed_and_costs_nothing(open_ho
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         deaf.connect((address.hostname, address.port))
-        head = f"GET /mcp HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {agent.credential}\r\nAccept: text/event-stream\r\n"
-        deaf.sendall(f"{head}Mcp-Session-Id: {session.session}\r\nMCP-Protocol-Version: {VERSION}\r\n\r\n".encode())
+        deaf.sendall(request_bytes(agent, None, session=session.session))
         deaf.recv(1)
         # The longest rings there are. What a kernel holds for a socket is a few megabytes; a stream is sent one at a time.
         batch = {"todos": [{"queue": "\N{GRINNING FACE}" * 200, "kind": "\N{GRINNING FACE}" * 200}] * 200}

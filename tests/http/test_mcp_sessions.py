@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 import attrs
-import httpx
+import h2.connection
+import h2.events
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -23,8 +25,9 @@ from switchboard.mcp.framing import Taken
 from switchboard.mcp.sessions import SESSION_IDLE_SECONDS_MAX, Sessions
 from switchboard.waiting_room import WaitingRoom
 from tests.houses import Agent, House, Opener, no_leftovers
-from tests.http.asking import CALM, many, problem
-from tests.http.mcp_talk import BOTH, HELLO, Talk, attached, is_troubled, talk
+from tests.http.asking import CALM, address, problem
+from tests.http.door import Client
+from tests.http.mcp_talk import BOTH, HELLO, Talk, attached, is_troubled, request_bytes, talk
 from tests.http.test_doorbell import push
 
 
@@ -205,38 +208,62 @@ def strings_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def test_two_hundred_sessions_at_once(house: House, agent: Agent) -> None:
     """Each with a stream of its own: all of them hear of a todo, and one of them has it."""
-    claimed: list[dict[str, Any]] = []
-    async with many(house, agent) as http, trio.open_nursery() as nursery:
-        ready, attached_one = trio.open_memory_channel[None](0)
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    claim = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "claim_next"}}
+    ready, attached_one = trio.open_memory_channel[None](0)
+    answers: list[dict[str, Any]] = []
 
-        async def hear(stream: httpx.Response, heard: trio.Event) -> None:
-            async for text in stream.aiter_text():
-                if "todo_ready" in text:
-                    heard.set()
+    async def be_one() -> None:
+        async with await trio.open_tcp_stream(*address(house)) as asks, await trio.open_tcp_stream(*address(house)) as listens:
+            client, ears = Client(stream=asks), Client(stream=listens)
+            await client.send(request_bytes(agent, hello))
+            status, headers, _ = await client.read()
+            assert status == 200
+            session = headers["mcp-session-id"]
+            await ears.send(request_bytes(agent, None, session=session))
+            assert (await ears._until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            await ready.send(None)
+            await ears._until(b"todo_ready")
+            await client.send(request_bytes(agent, claim, session=session))
+            answers.append(json.loads((await client.read())[2])["result"]["structuredContent"])
 
-        async def be_one() -> None:
-            hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-            reply = await http.post("/mcp", json=hello, headers={"Accept": BOTH})
-            assert reply.status_code == 200, reply.text
-            headers = {"Accept": BOTH, "Mcp-Session-Id": reply.headers["mcp-session-id"]}
-            heard = trio.Event()
-            async with http.stream("GET", "/mcp", headers=headers) as stream, trio.open_nursery() as reading:
-                reading.start_soon(hear, stream, heard)
-                await ready.send(None)
-                await heard.wait()
-                reading.cancel_scope.cancel()
-            call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "claim_next", "arguments": {}}}
-            reply = await http.post("/mcp", json=call, headers=headers)
-            claimed.append(reply.json()["result"]["structuredContent"])
-
-        with trio.fail_after(60):
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
             for _ in range(200):
                 nursery.start_soon(be_one)
             for _ in range(200):
                 await attached_one.receive()
             todo = await push(agent)
-    assert len(claimed) == 200
-    assert [answer["todos"][0]["id"] for answer in claimed if answer != {"empty": True}] == [todo]
+    assert len(answers) == 200
+    assert [answer["todos"][0]["id"] for answer in answers if answer != {"empty": True}] == [todo]
+
+
+async def test_over_http2(house: House, agent: Agent, session: Talk) -> None:
+    """A client that speaks HTTP/2 has the same: an answer, and a stream on which it hears."""
+    peer = h2.connection.H2Connection()
+    peer.initiate_connection()
+    peer.send_headers(
+        1,
+        [
+            *((":method", "GET"), (":path", "/mcp"), (":authority", "house"), (":scheme", "http")),
+            ("authorization", f"Bearer {agent.credential}"),
+            *((name.lower(), value) for name, value in session.headers().items()),
+        ],
+        end_stream=True,
+    )
+    status, heard = "", b""
+    with trio.fail_after(10):
+        async with await trio.open_tcp_stream(*address(house)) as stream:
+            await stream.send_all(peer.data_to_send())
+            while b"todo_ready" not in heard:
+                for event in peer.receive_data(bytes(await stream.receive_some())):
+                    if isinstance(event, h2.events.ResponseReceived):
+                        status = dict(event.headers)[b":status"].decode()
+                        await push(agent)
+                    elif isinstance(event, h2.events.DataReceived):
+                        heard += event.data
+                await stream.send_all(peer.data_to_send())
+    assert status == "200"
 
 
 def test_no_credential_and_no_flood_in_the_log(house: House, session: Talk, agent: Agent) -> None:
