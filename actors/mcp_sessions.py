@@ -14,7 +14,7 @@ import trio
 
 from switchboard.errors import Unavailable
 
-OPEN_SECONDS_MAX: Final = 10.0
+OPEN_SECONDS_MAX: Final = 30.0
 """What the first request waits for the import, on a machine with better things to do."""
 
 T = TypeVar("T")

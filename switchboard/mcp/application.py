@@ -86,7 +86,7 @@ class McpApplication:
         # What was missed is never replayed, since attaching begins with what waits; the SDK would answer nothing at all.
         kept = [(name, value) for name, value in scope["headers"] if bytes(name) != _LAST_EVENT]
         try:
-            with session.in_use() if session is not None else nullcontext():
+            with session.in_use(taken.id) if session is not None else nullcontext():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(exchange.watch)
                     if session is not None and scope["method"] == "GET":
@@ -97,8 +97,8 @@ class McpApplication:
                     nursery.cancel_scope.cancel()
         finally:
             await exchange.end()
-        if session is not None and scope["method"] == "DELETE" and exchange.status < 400:
-            spoken.sessions.forget(session)
+        if session is not None and (exchange.status == 404 or (scope["method"] == "DELETE" and exchange.status < 400)):
+            spoken.sessions.forget(session)  # its client has ended it, or the SDK has it no more
 
     async def _ring(self, exchange: McpExchange) -> None:
         """Tells the client of a session what it hears; at the end of that, ends its stream."""

@@ -24,9 +24,11 @@ _object: Final = msgspec.json.Decoder(dict[str, Raw])
 
 @attrs.frozen(kw_only=True)
 class Taken:
-    """A request as the SDK gets it, its method, and the arguments that were taken out of it."""
+    """A request as the SDK gets it, its id and method, and the arguments that were taken out of it."""
 
     body: bytes = attrs.field(repr=False)
+    id: str | None = None
+    """Its JSON-RPC id as text: 7 and "7" are one to the SDK."""
     method: str = ""
     arguments: bytes = attrs.field(default=NOTHING, repr=False)
 
@@ -36,19 +38,22 @@ def take_arguments(body: bytes) -> Taken:
 
     What calls no tool, or is no request at all, stays as it is: that is for the SDK to answer.
     """
-    method = ""
+    as_it_is = Taken(body=body)
     try:
         envelope = _object.decode(body)
-        method = msgspec.json.decode(envelope["method"], type=str)
-        if method != _CALL:
-            return Taken(body=body, method=method)
+        as_it_is = attrs.evolve(as_it_is, method=msgspec.json.decode(envelope["method"], type=str))
+        if "id" in envelope:
+            as_it_is = attrs.evolve(as_it_is, id=str(msgspec.json.decode(envelope["id"], type=str | int)))
+        if as_it_is.method != _CALL:
+            return as_it_is
         params = _object.decode(envelope["params"])
     except (msgspec.MsgspecError, KeyError, RecursionError):
-        return Taken(body=body, method=method)
+        return as_it_is
     given = bytes(params.get("arguments", _NULL)).strip()
     params["arguments"] = Raw(NOTHING)
     envelope["params"] = Raw(msgspec.json.encode(params))
-    return Taken(body=msgspec.json.encode(envelope), method=method, arguments=NOTHING if given == _NULL else given)
+    arguments = NOTHING if given == _NULL else given
+    return attrs.evolve(as_it_is, body=msgspec.json.encode(envelope), arguments=arguments)
 
 
 @attrs.frozen

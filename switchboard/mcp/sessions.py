@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from switchboard.errors import RateLimited
+from switchboard.errors import Conflict, RateLimited
 from switchboard.mcp.exchange import McpExchange
 from switchboard.waiting_room import Attendant, WaitingRoom
 
@@ -42,20 +42,30 @@ class Session:
     id: str
     attendant: Attendant
     requests: int = 0
+    ids: set[str] = attrs.field(factory=set)
+    """Of the requests under way."""
     used_at: float = attrs.field(factory=trio.current_time)
     stream: McpExchange | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     unused: trio.Event = attrs.field(factory=trio.Event)
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """A request of this session is under way."""
+    def in_use(self, request_id: str | None = None) -> Iterator[None]:
+        """A request of this session is under way.
+
+        Raises `Conflict` where another one goes by its id: to the SDK they would be one, and answered as one.
+        """
+        if request_id is not None and request_id in self.ids:
+            raise Conflict(detail="A request with this id is under way in this session.")
+        mine = {request_id} if request_id is not None else set()
+        self.ids |= mine
         self.requests += 1
         self.unused = trio.Event()
         self.scope.deadline = math.inf
         try:
             yield
         finally:
+            self.ids -= mine
             self.requests -= 1
             if not self.requests:
                 self.used_at = trio.current_time()

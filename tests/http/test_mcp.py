@@ -336,6 +336,23 @@ def test_a_claim_that_its_client_cancels_is_undone(house: House, session: Talk, 
     assert (claimed["id"], claimed["attempt"]) == (todo["id"], 1)
 
 
+@pytest.mark.parametrize("second", ["cut", 7])
+def test_an_id_that_is_used_twice_at_once(house: House, session: Talk, agent: Agent, second: str | int) -> None:
+    """Two calls by one id would get one another's answer, and lose a claim: the second is refused while the first lasts."""
+    first = call_bytes(session, agent, "claim_next", {"wait_seconds": 60}).replace(b'"cut"', f'"{second}"'.ljust(5).encode())
+    message = {"jsonrpc": "2.0", "id": second, "method": "ping"}
+    with calling(house, first) as sock:
+        sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        reply = session.http.post("/mcp", json=message, headers=session.headers())
+        assert (reply.status_code, reply.json()["code"]) == (409, "conflict")
+        agent.push()
+        sock.settimeout(20)
+        assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
+    assert session.http.post("/mcp", json=message, headers=session.headers()).status_code == 200
+
+
 def test_a_claim_of_a_session_that_ends_is_undone(house: House, session: Talk, agent: Agent) -> None:
     """R15: the session is ended by its client while a claim of it is under way."""
     todo = agent.push()

@@ -119,7 +119,7 @@ def call(arguments: str | None, more: str = "") -> bytes:
 def test_arguments_are_taken_out_as_they_stand(arguments: str) -> None:
     """The SDK gets a request without them, and all the rest of it."""
     taken = take_arguments(call(arguments, ',"_meta":{"progressToken":7}'))
-    assert (taken.method, taken.arguments.decode()) == ("tools/call", arguments)
+    assert (taken.id, taken.method, taken.arguments.decode()) == ("1", "tools/call", arguments)
     assert msgspec.json.decode(taken.body) == {
         "jsonrpc": "2.0",
         "id": 1,
