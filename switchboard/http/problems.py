@@ -51,3 +51,9 @@ async def send_problem(send: Any, error: QueueError, *more: tuple[str, str]) -> 
     headers = [(name.lower().encode(), value.encode()) for name, value in fields]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def send_nothing(send: Any) -> None:
+    """Answers an ASGI request that all is well, and no more."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

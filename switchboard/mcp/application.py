@@ -15,7 +15,7 @@ from switchboard.http.bodies import BODY_OVERHEAD_BYTES, LargeBodies, check_enco
 from switchboard.http.delivery import delivery_of
 from switchboard.http.exchange import Receive, Send
 from switchboard.http.hearing import Hearing
-from switchboard.http.problems import send_problem
+from switchboard.http.problems import send_nothing, send_problem
 from switchboard.mcp.doorbell import ring_through
 from switchboard.mcp.exchange import EXCHANGE, OPENS, SESSION_HEADER, McpExchange
 from switchboard.mcp.framing import Taken, take_arguments
@@ -81,12 +81,17 @@ class McpApplication:
             door_send=send,
         )
         session = spoken.sessions.find(headers.get(SESSION_HEADER), exchange.credential_sha256)
+        if session is not None and scope["method"] == "DELETE":
+            spoken.sessions.end(session)
+            await session.gone.wait()
+            await send_nothing(send)
+            return
         if taken.method == OPENS and session is None:
             spoken.sessions.make_room(endpoint.id)
         # What was missed is never replayed, since attaching begins with what waits; the SDK would answer nothing at all.
         kept = [(name, value) for name, value in scope["headers"] if bytes(name) != _LAST_EVENT]
         try:
-            with session.in_use(taken.id) if session is not None else nullcontext():
+            with session.in_use(exchange) if session is not None else nullcontext():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(exchange.watch)
                     if session is not None and scope["method"] == "GET":
@@ -97,8 +102,8 @@ class McpApplication:
                     nursery.cancel_scope.cancel()
         finally:
             await exchange.end()
-        if session is not None and (exchange.status == 404 or (scope["method"] == "DELETE" and exchange.status < 400)):
-            spoken.sessions.forget(session)  # its client has ended it, or the SDK has it no more
+        if session is not None and exchange.status == 404:  # the SDK has it no more
+            spoken.sessions.end(session)
 
     async def _ring(self, exchange: McpExchange) -> None:
         """Tells the client of a session what it hears; at the end of that, ends its stream."""

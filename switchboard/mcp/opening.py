@@ -34,5 +34,5 @@ async def open_protocol(*, toolbox: Toolbox, room: WaitingRoom, body_bytes_max: 
     module = await trio.to_thread.run_sync(partial(importlib.import_module, _PROTOCOL))
     protocol = module.Protocol(toolbox=toolbox, body_bytes_max=body_bytes_max)
     async with protocol.run(), trio.open_nursery() as nursery:
-        yield Spoken(serve=protocol.serve, sessions=Sessions(room=room, end=protocol.end, nursery=nursery))
+        yield Spoken(serve=protocol.serve, sessions=Sessions(room=room, discard=protocol.discard, nursery=nursery))
         nursery.cancel_scope.cancel()

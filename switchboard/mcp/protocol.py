@@ -77,8 +77,8 @@ class Protocol:
         scope["user"] = _user(exchange.credential_sha256, exchange.endpoint.id)
         await self._manager.handle_request(scope, receive, send)
 
-    async def end(self, session_id: str, credential_sha256: bytes, endpoint_id: UUID) -> None:
-        """Ends a session, as its client could: by the request that the protocol has for it."""
+    async def discard(self, session_id: str, credential_sha256: bytes, endpoint_id: UUID) -> None:
+        """Forgets a session, as its client could have it: by the request that the protocol has for it."""
         scope = {
             "type": "http",
             "method": "DELETE",

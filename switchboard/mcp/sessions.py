@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from switchboard.errors import Conflict, RateLimited
+from switchboard.errors import Conflict, NotFound, RateLimited
 from switchboard.mcp.exchange import McpExchange
 from switchboard.waiting_room import Attendant, WaitingRoom
 
@@ -26,13 +26,13 @@ SESSIONS_PER_ENDPOINT_MAX: Final = 1_000
 SESSION_IDLE_SECONDS_MAX: Final = 1_800.0
 """For so long a session without a request and without a stream is kept."""
 LAST_REQUESTS_SECONDS_MAX: Final = 5.0
-"""What the requests of a session have to come to their own end, once its credential is no longer good."""
+"""What the requests under way have to come to their end, once their session ends."""
 STREAM_SECONDS_MAX: Final = 5.0
 """What an event stream has to end when another takes its place."""
 
 
-End = Callable[[str, bytes, UUID], Awaitable[None]]
-"""Has the SDK end a session: its id, and by which credential of which endpoint it was opened."""
+Discard = Callable[[str, bytes, UUID], Awaitable[None]]
+"""Has the SDK forget a session: its id, and by which credential of which endpoint it was opened."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -41,36 +41,35 @@ class Session:
 
     id: str
     attendant: Attendant
-    requests: int = 0
-    ids: set[str] = attrs.field(factory=set)
-    """Of the requests under way."""
-    used_at: float = attrs.field(factory=trio.current_time)
+    requests: set[McpExchange] = attrs.field(factory=set)
+    """Those under way."""
     stream: McpExchange | None = None
+    used_at: float = attrs.field(factory=trio.current_time)
+    ended: bool = False
+    """It takes no requests any more. Once those under way are over, it is `gone`."""
+    gone: trio.Event = attrs.field(factory=trio.Event)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    unused: trio.Event = attrs.field(factory=trio.Event)
+    _unused: trio.Event = attrs.field(factory=trio.Event)
 
     @contextmanager
-    def in_use(self, request_id: str | None = None) -> Iterator[None]:
+    def in_use(self, request: McpExchange) -> Iterator[None]:
         """A request of this session is under way.
 
         Raises `Conflict` where another one goes by its id: to the SDK they would be one, and answered as one.
         """
-        if request_id is not None and request_id in self.ids:
+        if request.taken.id is not None and request.taken.id in {other.taken.id for other in self.requests}:
             raise Conflict(detail="A request with this id is under way in this session.")
-        mine = {request_id} if request_id is not None else set()
-        self.ids |= mine
-        self.requests += 1
-        self.unused = trio.Event()
+        self.requests.add(request)
+        self._unused = trio.Event()
         self.scope.deadline = math.inf
         try:
             yield
         finally:
-            self.ids -= mine
-            self.requests -= 1
+            self.requests.discard(request)
             if not self.requests:
                 self.used_at = trio.current_time()
                 self.scope.deadline = self.used_at + SESSION_IDLE_SECONDS_MAX
-                self.unused.set()
+                self._unused.set()
 
     async def take_stream(self, exchange: McpExchange) -> None:
         """This is its event stream from now on. A session has one: the client has come again, whatever became of the last."""
@@ -80,21 +79,36 @@ class Session:
             with trio.move_on_after(STREAM_SECONDS_MAX):
                 await before.over.wait()
 
+    async def until_unused(self) -> None:
+        """Waits for its last request, for a while."""
+        with trio.move_on_after(LAST_REQUESTS_SECONDS_MAX):
+            while self.requests:
+                await self._unused.wait()
+
+    def stop(self) -> None:
+        """Stops whatever was asked in it."""
+        for request in list(self.requests):
+            request.stop()
+
 
 class Sessions:
     """Every session that is open."""
 
-    def __init__(self, *, room: WaitingRoom, end: End, nursery: trio.Nursery) -> None:
+    def __init__(self, *, room: WaitingRoom, discard: Discard, nursery: trio.Nursery) -> None:
         self._room = room
-        self._end = end
+        self._discard = discard
         self._nursery = nursery
         self._sessions: dict[str, Session] = {}
         self._of_endpoint: dict[UUID, dict[str, Session]] = {}
 
     def find(self, session_id: str | None, credential_sha256: bytes) -> Session | None:
-        """The session of this id, if this credential opened it."""
+        """The session of this id, if this credential opened it. Raises `NotFound` for one that is at its end."""
         session = self._sessions.get(session_id or "")
-        return session if session is not None and session.attendant.credential_sha256 == credential_sha256 else None
+        if session is None or session.attendant.credential_sha256 != credential_sha256:
+            return None
+        if session.ended:
+            raise NotFound(detail="There is no such session.")
+        return session
 
     def make_room(self, endpoint_id: UUID) -> None:
         """Another session is to be opened for this endpoint. Raises `RateLimited` where it has too many, all of them in use."""
@@ -104,7 +118,7 @@ class Sessions:
         idle = [session for session in mine.values() if not session.requests]
         if not idle:
             raise RateLimited(detail=f"This endpoint has {len(mine)} sessions in use; it may have no more.")
-        self.forget(min(idle, key=lambda session: session.used_at))
+        self.end(min(idle, key=lambda session: session.used_at))
 
     def open(self, session_id: str, opener: McpExchange) -> None:
         """Keeps a session that the SDK has opened for this exchange."""
@@ -124,10 +138,10 @@ class Sessions:
         self._room.stay(attendant)
         self._nursery.start_soon(self._keep, session)
 
-    def forget(self, session: Session) -> None:
-        """Ends a session."""
+    def end(self, session: Session) -> None:
+        """Ends a session: it takes no requests any more, and is gone once those under way are over."""
+        session.ended = True
         session.scope.cancel()
-        self._sessions.pop(session.id, None)
         mine = self._of_endpoint.get(session.attendant.endpoint_id, {})
         mine.pop(session.id, None)
         if not mine:
@@ -144,11 +158,15 @@ class Sessions:
                 if not attendant.refused:
                     # The house closes: its requests come to an end by themselves, and the session goes with the house.
                     await trio.sleep_forever()
-            if attendant.refused:
-                with trio.move_on_after(LAST_REQUESTS_SECONDS_MAX):
-                    while session.requests:
-                        await session.unused.wait()
+            self.end(session)
+            if attendant.refused:  # whoever waits is being told so (R17)
+                await session.until_unused()
+            # A request that the SDK is serving must not find its session gone under it.
+            session.stop()
+            await session.until_unused()
+            await self._discard(session.id, attendant.credential_sha256, attendant.endpoint_id)
         finally:
             self._room.leave(attendant)
-            self.forget(session)
-        await self._end(session.id, attendant.credential_sha256, attendant.endpoint_id)
+            self._sessions.pop(session.id, None)
+            self.end(session)
+            session.gone.set()

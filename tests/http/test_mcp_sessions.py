@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from switchboard.endpoint import Endpoint
-from switchboard.errors import RateLimited
+from switchboard.errors import NotFound, RateLimited
 from switchboard.http.delivery import Delivery
 from switchboard.mcp import sessions
 from switchboard.mcp.exchange import McpExchange
@@ -291,19 +291,24 @@ class Desk:
     def open(self, name: str, credential: bytes = b"c") -> None:
         self.sessions.open(name, opener(credential))
 
+    def in_use(self, name: str) -> AbstractContextManager[None]:
+        session = self.sessions.find(name, b"c")
+        assert session is not None
+        return session.in_use(opener(b"c"))
+
 
 @asynccontextmanager
 async def open_desk() -> AsyncIterator[Desk]:
     """A desk of its own."""
     ended: list[str] = []
 
-    async def end(session_id: str, _credential: bytes, _endpoint: UUID) -> None:
+    async def discard(session_id: str, _credential: bytes, _endpoint: UUID) -> None:
         await trio.lowlevel.checkpoint()
         ended.append(session_id)
 
     async with trio.open_nursery() as nursery:
         room = WaitingRoom()
-        yield Desk(Sessions(room=room, end=end, nursery=nursery), room, ended)
+        yield Desk(Sessions(room=room, discard=discard, nursery=nursery), room, ended)
         nursery.cancel_scope.cancel()
     assert len(room) == 0
 
@@ -332,7 +337,7 @@ async def test_a_session_that_is_left_alone_ends(autojump_clock: MockClock) -> N
         used = desk.sessions.find("used", b"c")
         assert used is not None
         assert desk.sessions.find("used", b"another") is None
-        with used.in_use():
+        with used.in_use(opener(b"c")):
             await trio.sleep(SESSION_IDLE_SECONDS_MAX + 1)
             assert (desk.ended, len(desk.sessions), len(desk.room)) == (["alone"], 1, 1)
         await trio.sleep(SESSION_IDLE_SECONDS_MAX - 1)
@@ -349,7 +354,7 @@ async def test_sessions_end_with_their_credential(autojump_clock: MockClock) -> 
         desk.open("other", b"d")
         busy = desk.sessions.find("busy", b"c")
         assert busy is not None
-        with busy.in_use():
+        with busy.in_use(opener(b"c")):
             desk.room.refuse(SOMEBODY, b"c")
             await wait_all_tasks_blocked()
             assert desk.ended == ["idle"]
@@ -358,6 +363,24 @@ async def test_sessions_end_with_their_credential(autojump_clock: MockClock) -> 
         desk.room.close()  # the others go with the house, after their requests
         await wait_all_tasks_blocked()
         assert (desk.ended, len(desk.sessions)) == (["idle", "busy"], 1)
+
+
+async def test_a_session_at_its_end_takes_no_requests(autojump_clock: MockClock) -> None:
+    """Those under way are stopped, and only then does the SDK forget it: nothing is taken away under a request."""
+    async with open_desk() as desk:
+        desk.open("s")
+        session = desk.sessions.find("s", b"c")
+        assert session is not None
+        request = opener(b"c")
+        with session.in_use(request):
+            desk.sessions.end(session)
+            assert (await request.receive())["type"] == "http.request"
+            assert (await request.receive())["type"] == "http.disconnect"
+            with pytest.raises(NotFound):
+                desk.sessions.find("s", b"c")
+            assert desk.ended == []
+        await session.gone.wait()
+        assert (desk.ended, desk.sessions.find("s", b"c")) == (["s"], None)
 
 
 async def test_an_endpoint_has_so_many_sessions(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,12 +393,12 @@ async def test_an_endpoint_has_so_many_sessions(autojump_clock: MockClock, monke
             await trio.sleep(1)
         first = desk.sessions.find("a", b"c")
         assert first is not None
-        with first.in_use():
+        with first.in_use(opener(b"c")):
             desk.sessions.make_room(SOMEBODY)
             desk.open("d")
             await wait_all_tasks_blocked()
             assert desk.ended == ["b"]
-            with desk.sessions.find("c", b"c").in_use(), desk.sessions.find("d", b"c").in_use():  # type: ignore[union-attr]
+            with desk.in_use("c"), desk.in_use("d"):
                 with pytest.raises(RateLimited):
                     desk.sessions.make_room(SOMEBODY)
                 desk.sessions.make_room(UUID(int=8))  # another endpoint is not concerned
