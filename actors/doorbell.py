@@ -8,7 +8,6 @@ look ends those whose credential is no longer good (R17).
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
@@ -23,7 +22,6 @@ from switchboard.todo import Ring
 from switchboard.waiting_room import Scope, WaitingRoom
 
 RINGS_WAITING_MAX: Final = 10_000
-RINGS_AT_ONCE_MAX: Final = 1_000
 LOOK_SECONDS: Final = 1.0
 REMEMBERED_MAX: Final = 20_000
 """Todos of which is remembered when they rang last, so that a look tells listeners only of those that did not ring."""
@@ -72,7 +70,8 @@ class Doorbell:
     def __init__(self, room: WaitingRoom, *, look: Look) -> None:
         self._room = room
         self._look = look
-        self._inbox, self._rings = trio.open_memory_channel[Ring](RINGS_WAITING_MAX)
+        self._inbox: list[Ring] = []
+        self._rung = trio.Event()
         self._rung_at: OrderedDict[UUID, float] = OrderedDict()
         self.dropped = 0
 
@@ -83,10 +82,11 @@ class Doorbell:
         """
         if not self._room.attended(ring.endpoint_id):
             return
-        try:
-            self._inbox.send_nowait(ring)
-        except trio.WouldBlock:
+        if len(self._inbox) >= RINGS_WAITING_MAX:
             self.dropped += 1
+            return
+        self._inbox.append(ring)
+        self._rung.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The actor: fans rings out, and once a second looks for those who attend. Ends only by cancellation."""
@@ -94,16 +94,12 @@ class Doorbell:
             nursery.start_soon(self._look_once_a_second)
             task_status.started()
             while True:
-                self._fan_out(await self._rings.receive())
-                # A batch rings hundreds of times at once: one turn of the scheduler for all of them, not one for each.
-                with contextlib.suppress(trio.WouldBlock):
-                    for _ in range(RINGS_AT_ONCE_MAX):
-                        self._fan_out(self._rings.receive_nowait())
-                await trio.lowlevel.checkpoint()
-
-    def _fan_out(self, ring: Ring) -> None:
-        self._room.ring(ring)
-        self._remember(ring)
+                await self._rung.wait()
+                self._rung = trio.Event()
+                # What a batch rang is told together, in one turn of the scheduler.
+                rings, self._inbox = self._inbox, []
+                for ring in self._room.ring(*rings):
+                    self._remember(ring)
 
     def _remember(self, ring: Ring) -> None:
         self._rung_at[ring.todo_id] = trio.current_time()

@@ -121,7 +121,7 @@ class Relay:
                     continue
                 if kind == _CHANGED:
                     await self._ask_again(endpoint_id)
-                else:
+                elif kind == _RING:
                     todos += [(endpoint_id, id_) for id_ in ids]
             if todos:
                 for ring in await self._pending(todos[:GATHERED_MAX]):

@@ -9,15 +9,15 @@ Two kinds of attendants, found by endpoint first and queue second:
 
 Whoever is neither of the two stays only to be told when it has to go: an MCP session, with or without a stream.
 
-Nobody here is looked through for a ring that does not concern it: ten thousand waiters cost a ring no more than one does.
+Nobody here is looked through for a ring that does not concern it: ten thousand waiters cost a ring no more than one does. What
+rang together is told together: fifty listeners cost a batch of a hundred rings fifty steps, and its words are made once.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 from operator import attrgetter
 from typing import Final
@@ -28,8 +28,13 @@ import trio
 
 from switchboard.todo import Ring
 
-RINGS_BUFFERED_MAX: Final = 100
+RINGS_BUFFERED_MAX: Final = 2_000
 """What a listener may be behind. A ring is a hint: beyond this one look at what waits says as much."""
+SHOWN_MAX: Final = 100
+"""What waits already, as far as a listener is told of it when it attaches, or has missed something."""
+LOOK_FOR_LISTENERS: Final = 25
+PACE_SECONDS_PER_LISTENER: Final = 0.004
+PACE_SECONDS_MAX: Final = 1.0
 
 Line = tuple[UUID, str | None, str | None]
 """Endpoint, queue (None: any of its queues), and the owner for whom a todo is assigned (None: todos that are anybody's)."""
@@ -48,6 +53,8 @@ class Attendant:
     bell: trio.Event = attrs.field(factory=trio.Event)
     refused: bool = False
     """Its credential is no longer good (R17)."""
+    sent_off: trio.Event = attrs.field(factory=trio.Event)
+    """It is refused, or the house closes."""
 
     def lines(self) -> Iterator[Line]:
         """Every line that it stands in."""
@@ -64,6 +71,21 @@ class Waiter(Attendant):
     seat: int = 0
 
 
+@attrs.frozen(eq=False)
+class Told:
+    """Rings of one queue that are told together to all who hear them."""
+
+    rings: Sequence[Ring]
+    _words: dict[Callable[[Sequence[Ring]], bytes], bytes] = attrs.field(factory=dict, init=False, repr=False)
+
+    def in_words(self, say: Callable[[Sequence[Ring]], bytes]) -> bytes:
+        """What `say` makes of them: made for the first who asks, the same for all others."""
+        words = self._words.get(say)
+        if words is None:
+            words = self._words[say] = say(self.rings)
+        return words
+
+
 @attrs.define(kw_only=True, eq=False)
 class Listener(Attendant):
     """One attached session. `look_again` says that it missed rings, and has to look at what waits."""
@@ -71,21 +93,22 @@ class Listener(Attendant):
     attended_at: float = 0.0
     """On Trio's clock. It has looked at what waited then."""
     look_again: bool = False
-    _rings: deque[Ring] = attrs.field(factory=deque)
+    _told: list[Told] = attrs.field(factory=list)
+    _behind: int = 0
 
-    def hear(self, ring: Ring) -> None:
-        """Notes the ring, or that there were too many to note."""
-        if len(self._rings) >= RINGS_BUFFERED_MAX:
-            self._rings.clear()
+    def hear(self, told: Told) -> None:
+        """Notes the rings, or that there were too many to note."""
+        self._behind += len(told.rings)
+        if self._behind > RINGS_BUFFERED_MAX:
+            self._told.clear()
             self.look_again = True
         if not self.look_again:
-            self._rings.append(ring)
+            self._told.append(told)
         self.bell.set()
 
-    def take(self) -> list[Ring]:
+    def take(self) -> list[Told]:
         """What it heard since it took last. The bell rings for the next."""
-        taken = list(self._rings)
-        self._rings.clear()
+        taken, self._told, self._behind = self._told, [], 0
         self.bell = trio.Event()
         return taken
 
@@ -109,6 +132,7 @@ class WaitingRoom:
         self._listening: dict[Line, dict[Listener, None]] = {}
         self._present: dict[UUID, dict[Attendant, None]] = {}
         self._seats = count()
+        self._listeners = 0
         self.closed = False
 
     def enter(self, waiter: Waiter) -> None:
@@ -128,16 +152,17 @@ class WaitingRoom:
     def attend(self, listener: Listener) -> None:
         """Hears every ring from now on. Attend before the first look at the database, so that no ring falls between the two."""
         self._admit(listener)
+        self._listeners += 1
         for line in listener.lines():
             self._listening.setdefault(line, {})[listener] = None
         if self.closed:
-            listener.bell.set()
+            _send_off(listener)
 
     def stay(self, attendant: Attendant) -> None:
         """Is here for neither work nor rings: only to be told when its credential is no longer good, or the house closes."""
         self._admit(attendant)
         if self.closed:
-            attendant.bell.set()
+            _send_off(attendant)
 
     def leave(self, attendant: Attendant) -> None:
         """Forgets it at once. A ring that a waiter has not acted upon yet goes to the next one."""
@@ -150,32 +175,59 @@ class WaitingRoom:
             if attendant.heard is not None:
                 self.wake(attendant.heard)
         elif isinstance(attendant, Listener):
+            self._listeners -= 1
             for line in attendant.lines():
                 listeners = self._listening[line]
                 del listeners[attendant]
                 if not listeners:
                     del self._listening[line]
 
-    def ring(self, ring: Ring) -> None:
-        """All listeners that may claim this todo hear of it, and one waiter is woken for it."""
-        self.tell(ring)
-        self.wake(ring)
+    def ring(self, *rings: Ring) -> Sequence[Ring]:
+        """All listeners that may claim one of these todos hear of it, and one waiter is woken for each.
+
+        Returns those of which listeners were told.
+        """
+        alike: dict[tuple[UUID, str, str | None], list[Ring]] = {}
+        for ring in rings:
+            alike.setdefault((ring.endpoint_id, ring.queue, ring.assignee), []).append(ring)
+        told: list[Ring] = []
+        for together in alike.values():
+            if self._tell(Told(together)):
+                told += together
+            for ring in together:
+                if not self.wake(ring):  # nobody is left for it, nor for those that are like it
+                    break
+        return told
 
     def tell(self, ring: Ring, *, attended_before: float = math.inf) -> None:
         """All listeners that may claim this todo hear of it; but for those that came later than that, and saw it waiting."""
-        for line in _lines_of(ring):
-            for listener in self._listening.get(line, ()):
-                if listener.attended_at < attended_before:
-                    listener.hear(ring)
+        self._tell(Told([ring]), attended_before)
 
-    def wake(self, ring: Ring) -> None:
-        """Wakes the oldest waiter that may claim this todo and has not been woken yet, if there is one."""
+    def _tell(self, told: Told, attended_before: float = math.inf) -> bool:
+        anybody = False
+        for line in _lines_of(told.rings[0]):
+            for listener in self._listening.get(line, ()):
+                anybody = True
+                if listener.attended_at < attended_before:
+                    listener.hear(told)
+        return anybody
+
+    def wake(self, ring: Ring) -> bool:
+        """Wakes the oldest waiter that may claim this todo and has not been woken yet; whether there was one."""
         first = [self._waiting[line][0] for line in _lines_of(ring) if line in self._waiting]
         if first:
             waiter = min(first, key=_seat)
             self._step_out(waiter)
             waiter.heard = ring
             waiter.bell.set()
+        return bool(first)
+
+    def pace_seconds(self) -> float:
+        """How long a listener that has just been told something leaves what follows to gather.
+
+        Telling costs each of them as much, however many rings it is: together they are to take a small part of a core only.
+        """
+        return min(PACE_SECONDS_MAX, PACE_SECONDS_PER_LISTENER * self._listeners)
 
     def attended(self, endpoint_id: UUID) -> bool:
         """Whether anybody is here for this endpoint."""
@@ -189,7 +241,7 @@ class WaitingRoom:
                 endpoint_id=line[0],
                 queue=line[1],
                 owner=line[2],
-                wanted=max(len(self._waiting.get(line, ())), RINGS_BUFFERED_MAX // 4 if line in self._listening else 0),
+                wanted=max(len(self._waiting.get(line, ())), LOOK_FOR_LISTENERS if line in self._listening else 0),
                 waiters=len(self._waiting.get(line, ())),
             )
             for line in lines
@@ -204,13 +256,13 @@ class WaitingRoom:
         for who in self._present.get(endpoint_id, ()):
             if credential_sha256 in (None, who.credential_sha256):
                 who.refused = True
-                who.bell.set()
+                _send_off(who)
 
     def close(self) -> None:
         """The house closes: waiters look one last time, and everybody goes."""
         self.closed = True
         for who in self._everybody():
-            who.bell.set()
+            _send_off(who)
 
     def __len__(self) -> int:
         return sum(len(present) for present in self._present.values())
@@ -233,6 +285,11 @@ class WaitingRoom:
                 del waiting[place]
                 if not waiting:
                     del self._waiting[line]
+
+
+def _send_off(attendant: Attendant) -> None:
+    attendant.sent_off.set()
+    attendant.bell.set()
 
 
 def _lines_of(ring: Ring) -> tuple[Line, Line]:

@@ -114,10 +114,14 @@ def duration(length: timedelta) -> str:
 
 
 def moment(instant: datetime | None, now: datetime) -> str:
-    """How long ago an instant was, or in how long it is; `-` for none."""
+    """How long ago an instant was, or in how long it is; `-` for none. `now` is told in whole seconds, so the last second of
+    the past may lie before the next of them: what is less than a second away is no future.
+    """
     if instant is None:
         return "-"
-    return f"in {duration(instant - now)}" if instant > now else f"{duration(now - instant)} ago"
+    if instant - now >= timedelta(seconds=1):
+        return f"in {duration(instant - now)}"
+    return f"{duration(now - instant)} ago"
 
 
 def _columns(text: str) -> int:

@@ -54,8 +54,15 @@ class AgentDoorbell:
 
     async def _events(self, listener: Listener, first: Sequence[Ring]) -> AsyncIterator[bytes]:
         yield b"retry: %d\n\n" % RECONNECT_MILLISECONDS + _events_of(first)
-        while (rings := await self._hearing.news(listener, seconds_max=COMMENT_SECONDS)) is not None:
-            yield _events_of(rings) or b": nothing new\n\n"
+        while (pieces := await self._hearing.news(listener, _events_of, seconds_max=COMMENT_SECONDS)) is not None:
+            quiet = True
+            for piece in pieces:
+                quiet = False
+                yield piece
+            if quiet:
+                yield b": nothing new\n\n"
+            else:
+                await self._hearing.pause(listener)
 
 
 def ring_out(ring: Ring) -> RingOut:

@@ -7,7 +7,7 @@ attaching begins with what already waits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import trio
@@ -18,9 +18,14 @@ from switchboard.http.agent_claims import queues_in_scope
 from switchboard.http.call import Transact
 from switchboard.store import attending
 from switchboard.todo import Ring
-from switchboard.waiting_room import RINGS_BUFFERED_MAX, Listener, WaitingRoom
+from switchboard.waiting_room import SHOWN_MAX, Listener, Told, WaitingRoom
 
+PIECE_BYTES_MAX: Final = 128 * 1024
+"""Of an answer, sent at a time: what a client that does not read costs beside what it was told."""
 LOOK_AGAIN_SECONDS: Final = 1.0
+
+Say = Callable[[Sequence[Ring]], bytes]
+"""Puts rings into words."""
 
 
 class Hearing:
@@ -53,13 +58,25 @@ class Hearing:
         """What waits now, bounded."""
         queues = tuple(listener.queues) or None
         return await self._transact(
-            lambda session: attending.already_waiting(
-                session, listener.endpoint_id, queues, listener.owner, limit=RINGS_BUFFERED_MAX
-            )
+            lambda session: attending.already_waiting(session, listener.endpoint_id, queues, listener.owner, limit=SHOWN_MAX)
         )
 
-    async def news(self, listener: Listener, *, seconds_max: float = math.inf) -> Sequence[Ring] | None:
-        """What it heard since it was told last: nothing when `seconds_max` were quiet, None once it is over (R17)."""
+    async def waiting_if_seen(self, listener: Listener) -> Sequence[Ring]:
+        """What waits now; nothing while the database is away, and then what waits is news as soon as it is seen."""
+        try:
+            return await self.waiting(listener)
+        except SwitchboardError:
+            with trio.move_on_after(LOOK_AGAIN_SECONDS):
+                await listener.sent_off.wait()
+            listener.look_again = True
+            listener.bell.set()
+            return ()
+
+    async def news(self, listener: Listener, say: Say, *, seconds_max: float = math.inf) -> Iterable[bytes] | None:
+        """What it heard since it was told last, in words, piece by piece.
+
+        No pieces when `seconds_max` were quiet; None once it is over (R17).
+        """
         if self._over(listener):
             return None
         with trio.move_on_after(seconds_max) as quiet:
@@ -68,20 +85,33 @@ class Hearing:
             return ()
         if self._over(listener):  # what it heard before is not told any more either
             return None
-        rings: Sequence[Ring] = listener.take()
+        told: list[Told] = listener.take()
         if listener.look_again:
             listener.look_again = False
-            rings = await self._look_again(listener)
-        return rings
+            missed = await self.waiting_if_seen(listener)
+            if missed:
+                told.append(Told(missed))
+        return _pieces(told, say)
+
+    async def pause(self, listener: Listener) -> None:
+        """After it was told something: what follows gathers for a while, the longer the more of them there are."""
+        with trio.move_on_after(self._room.pace_seconds()):
+            await listener.sent_off.wait()
 
     def _over(self, listener: Listener) -> bool:
         return self._room.closed or listener.refused
 
-    async def _look_again(self, listener: Listener) -> Sequence[Ring]:
-        try:
-            return await self.waiting(listener)
-        except SwitchboardError:
-            await trio.sleep(LOOK_AGAIN_SECONDS)
-            listener.look_again = True
-            listener.bell.set()
-            return ()
+
+def _pieces(told: Sequence[Told], say: Say) -> Iterator[bytes]:
+    """What was told, in words; the words of rings that many hear of are made once."""
+    gathered: list[bytes] = []
+    size = 0
+    for some in told:
+        words = some.in_words(say)
+        gathered.append(words)
+        size += len(words)
+        if size >= PIECE_BYTES_MAX:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)

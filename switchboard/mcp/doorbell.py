@@ -13,11 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-import trio
 
-from switchboard.errors import SwitchboardError
 from switchboard.http.agent_doorbell import ring_out
-from switchboard.http.hearing import LOOK_AGAIN_SECONDS, Hearing
+from switchboard.http.hearing import Hearing
 from switchboard.todo import Ring
 from switchboard.waiting_room import Listener
 
@@ -28,11 +26,13 @@ CHANNEL_CAPABILITY: Final = "claude/channel"
 
 async def ring_through(hearing: Hearing, listener: Listener, tell: Callable[[bytes], Awaitable[None]]) -> None:
     """Tells a session what it hears, until that is over. A client that does not read is cut off by the front door."""
-    rings: Sequence[Ring] | None = await _first(hearing, listener)
-    while rings is not None:
-        if rings:
-            await tell(events_of(rings))
-        rings = await hearing.news(listener)
+    first = await hearing.waiting_if_seen(listener)
+    if first:
+        await tell(events_of(first))
+    while (pieces := await hearing.news(listener, events_of)) is not None:
+        for piece in pieces:
+            await tell(piece)
+        await hearing.pause(listener)
 
 
 def events_of(rings: Sequence[Ring]) -> bytes:
@@ -51,13 +51,3 @@ def _notifications_of(ring: Ring) -> list[tuple[str, dict[str, Any]]]:
     content = f"A todo waits in the queue {json.dumps(ring.queue)}. Take it with the tool claim, todo_id {ring.todo_id}."
     meta = {name: value for name, value in told.items() if value is not None}
     return [(TODO_READY, told), (CHANNEL, {"content": content, "meta": meta})]
-
-
-async def _first(hearing: Hearing, listener: Listener) -> Sequence[Ring]:
-    try:
-        return await hearing.waiting(listener)
-    except SwitchboardError:  # the database is away: the stream stays, and looks again when there is something to see
-        await trio.sleep(LOOK_AGAIN_SECONDS)
-        listener.look_again = True
-        listener.bell.set()
-        return ()

@@ -15,7 +15,17 @@ from actors import doorbell as doorbell_module
 from actors.doorbell import LOOK_SECONDS, Doorbell
 from switchboard.errors import Unavailable
 from switchboard.todo import Ring
-from switchboard.waiting_room import RINGS_BUFFERED_MAX, Attendant, Listener, Scope, Waiter, WaitingRoom
+from switchboard.waiting_room import (
+    LOOK_FOR_LISTENERS,
+    PACE_SECONDS_MAX,
+    PACE_SECONDS_PER_LISTENER,
+    RINGS_BUFFERED_MAX,
+    Attendant,
+    Listener,
+    Scope,
+    Waiter,
+    WaitingRoom,
+)
 
 ALICE, BOB = UUID(int=1), UUID(int=2)
 CREDENTIAL = b"c" * 32
@@ -41,6 +51,11 @@ def listen(room: WaitingRoom, endpoint_id: UUID = ALICE, *queues: str, owner: st
 
 def woken(*waiters: Attendant) -> list[bool]:
     return [waiter.bell.is_set() for waiter in waiters]
+
+
+def heard(listener: Listener) -> list[Ring]:
+    """What it heard since it was asked last."""
+    return [ring for told in listener.take() for ring in told.rings]
 
 
 @pytest.fixture
@@ -167,7 +182,7 @@ def test_everybody_who_may_claim_it_hears_of_it(room: WaitingRoom) -> None:
     waiters = [seat(room), seat(room)]
     ring = ring_for()
     room.ring(ring)
-    assert [listener.take() for listener in ears] == [[ring]] * 3
+    assert [heard(listener) for listener in ears] == [[ring]] * 3
     assert woken(*deaf) == [False] * 3
     assert woken(*waiters) == [True, False]
     room.ring(ring_for(assignee="somebody"))
@@ -180,11 +195,38 @@ def test_a_listener_that_does_not_read_costs_a_bounded_buffer(room: WaitingRoom)
     for _ in range(RINGS_BUFFERED_MAX):
         room.ring(ring_for())
     told = [listener.look_again]
-    for _ in range(1_000):
-        room.ring(ring_for())
+    room.ring(*[ring_for() for _ in range(RINGS_BUFFERED_MAX)])
     assert [*told, listener.look_again] == [False, True]
-    assert listener.take() == []
+    assert heard(listener) == []
     assert woken(listener) == [False]
+
+
+def test_what_rang_together_is_put_into_words_once(room: WaitingRoom) -> None:
+    """P9: fifty listeners cost a batch fifty steps, not fifty times its rings."""
+    ears = [listen(room, ALICE, *queues) for queues in ((), ("work",), ("work", "b"))]
+    said: list[int] = []
+
+    def say(rings: Sequence[Ring]) -> bytes:
+        said.append(len(rings))
+        return b"words"
+
+    rings = [ring_for() for _ in range(100)] + [ring_for(queue="b") for _ in range(10)]
+    assert room.ring(*rings, ring_for(queue="nobody's", assignee="nobody")) == rings
+    words = [[told.in_words(say) for told in listener.take()] for listener in ears]
+    assert words == [[b"words"] * 2, [b"words"], [b"words"] * 2]
+    assert said == [100, 10]
+
+
+def test_the_more_listen_the_more_is_left_to_gather(room: WaitingRoom) -> None:
+    """P9: all of them together take a small part of a core; nobody who leaves is counted, and no pause is without end."""
+    ears = [listen(room) for _ in range(50)]
+    seat(room)
+    assert room.pace_seconds() == pytest.approx(50 * PACE_SECONDS_PER_LISTENER)
+    crowd = [listen(room) for _ in range(1_000)]
+    assert room.pace_seconds() == PACE_SECONDS_MAX
+    for listener in [*ears, *crowd[1:]]:
+        room.leave(listener)
+    assert room.pace_seconds() == PACE_SECONDS_PER_LISTENER
 
 
 def test_scopes_are_lines_not_attendants(room: WaitingRoom) -> None:
@@ -192,14 +234,13 @@ def test_scopes_are_lines_not_attendants(room: WaitingRoom) -> None:
     for n in range(1_000):
         seat(room, ALICE, "work", owner=f"w{n % 2}")
     listen(room, BOB)
-    quarter = RINGS_BUFFERED_MAX // 4
     assert sorted(room.scopes(), key=str) == sorted(
         [
             Scope(endpoint_id=ALICE, queue="work", owner=None, wanted=1_000, waiters=1_000),
             Scope(endpoint_id=ALICE, queue="work", owner="w0", wanted=500, waiters=500),
             Scope(endpoint_id=ALICE, queue="work", owner="w1", wanted=500, waiters=500),
-            Scope(endpoint_id=BOB, queue=None, owner=None, wanted=quarter),
-            Scope(endpoint_id=BOB, queue=None, owner="w1", wanted=quarter),
+            Scope(endpoint_id=BOB, queue=None, owner=None, wanted=LOOK_FOR_LISTENERS),
+            Scope(endpoint_id=BOB, queue=None, owner="w1", wanted=LOOK_FOR_LISTENERS),
         ],
         key=str,
     )
@@ -302,15 +343,15 @@ async def test_a_lost_ring_costs_a_second(autojump_clock: MockClock, nursery: tr
     await nursery.start(Doorbell(room, look=database.look).run)
     listener, began = listen(room), trio.current_time()
     database.lost = [ring_for()]
-    heard = []
+    told = []
     for _ in range(3):
         waiter = seat(room)
         await waiter.bell.wait()
-        heard += listener.take()
+        told += heard(listener)
         waiter.heard = None
         room.leave(waiter)
     assert trio.current_time() - began == pytest.approx(3 * LOOK_SECONDS)
-    assert heard == database.lost
+    assert told == database.lost
 
 
 async def test_what_rang_is_not_told_again(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
@@ -321,13 +362,13 @@ async def test_what_rang_is_not_told_again(autojump_clock: MockClock, nursery: t
     listener, ring = listen(room), ring_for()
     doorbell.ring(ring)
     await listener.bell.wait()
-    assert listener.take() == [ring]
+    assert heard(listener) == [ring]
     database.lost = [ring]
     await trio.sleep(5.5)
-    assert listener.take() == []
+    assert heard(listener) == []
     database.since = trio.current_time()  # claimed and released meanwhile, and nobody rang
     await trio.sleep(1)
-    assert listener.take() == [ring]
+    assert heard(listener) == [ring]
 
 
 async def test_nobody_there_no_look(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:

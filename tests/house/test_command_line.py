@@ -13,6 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from switchboard import VERSION
 from switchboard.cli.arguments import parse
 from switchboard.cli.operator_commands import run_operator_command
+from switchboard.cli.output import moment
 from tests.houses import RUN, House, Opener, run
 
 NOBODY = "http://127.0.0.1:1"
@@ -77,6 +79,16 @@ def test_vend_prints_the_credential_once_and_a_curl_line_that_works(house: House
     assert httpx.post(url, headers=headers, content=options[5], trust_env=False).json() == {"todos": []}
     assert credential not in quickly(house, "endpoint", "list")
     assert "printed exists already" in refused(house, "endpoint", "vend", "printed")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(-90, "1 min ago"), (-1, "1 s ago"), (0, "0 s ago"), (0.9, "0 s ago"), (1, "in 1 s"), (120, "in 2 min")],
+)
+def test_the_second_that_is_not_over_is_no_future(seconds: float, told: str) -> None:
+    """What the house calls now is whole seconds, so what has just happened may lie a little after it."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert moment(now + timedelta(seconds=seconds), now) == told
 
 
 def test_life_of_an_endpoint_in_json(house: House) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
-import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -24,12 +21,12 @@ from switchboard.http.hearing import Hearing
 from switchboard.http.requests import DoorbellQuery, NoBody
 from switchboard.todo import NOWHERE as NOBODY
 from switchboard.waiting_room import WaitingRoom
-from tests.houses import PLAIN, Agent, House, Opener, no_leftovers, wait_until
+from tests.houses import Agent, House, Opener, no_leftovers, wait_until
 from tests.http.asking import CALM, execute, let_lapse, let_window_pass, problem
+from tests.http.listening import Stream, attached, connected, push
 
 AT_ONCE_SECONDS = 0.5
 """A ring takes milliseconds; the look that makes up for a lost one comes once a second, and would pass for no ring."""
-
 
 RELAY = "application_name = 'switchboard relay' and datname = current_database()"
 
@@ -49,79 +46,11 @@ def agent(house: House) -> Agent:
     return house.vend()
 
 
-@attrs.define(eq=False)
-class Stream:
-    """An event stream under way: what it said, and whether it came to a clean end."""
-
-    response: httpx.Response
-    heard: list[dict[str, Any]] = attrs.field(factory=list)
-    news: trio.Event = attrs.field(factory=trio.Event)
-    text: str = ""
-    ended: trio.Event = attrs.field(factory=trio.Event)
-    cut: bool = False
-
-    async def read(self) -> None:
-        """Reads until the end."""
-        try:
-            async for piece in self.response.aiter_text():
-                self.text += piece
-                self._note()
-        except httpx.TransportError:
-            self.cut = True
-        self.ended.set()
-
-    def _note(self) -> None:
-        *events, self.text = self.text.split("\n\n")
-        for event in events:
-            lines = [line.split(": ", 1) for line in event.split("\n")]
-            fields = {line[0]: line[1] for line in lines if line[0]}
-            if "event" in fields:
-                assert fields["event"] == "todo_ready"
-                self.heard.append(json.loads(fields["data"]))
-                self.news.set()
-
-    async def next_ids(self, number: int, seconds: float = 5) -> list[str]:
-        """The ids of the first so many todos that it hears of."""
-        with trio.fail_after(seconds):
-            while len(self.heard) < number:
-                self.news = trio.Event()
-                await self.news.wait()
-        return [event["todo_id"] for event in self.heard]
-
-    async def hears(self, todo_id: str) -> None:
-        """Waits until it has heard of this todo. What another process rings may be told twice: by it, and by a look."""
-        with trio.fail_after(5):
-            while todo_id not in {event["todo_id"] for event in self.heard}:
-                self.news = trio.Event()
-                await self.news.wait()
-
-
-@asynccontextmanager
-async def attached(house: House, agent: Agent, *queues: str) -> AsyncIterator[Stream]:
-    """Attaches; what already waited has been heard when this begins."""
-    headers = {"Authorization": f"Bearer {agent.credential}"}
-    async with (
-        httpx.AsyncClient(base_url=house.url, headers=headers, timeout=60, trust_env=False, verify=PLAIN) as http,
-        http.stream("GET", "/v1/doorbell", params={"queue": list(queues)}) as response,
-        trio.open_nursery() as nursery,
-    ):
-        assert response.status_code == 200
-        stream = Stream(response)
-        nursery.start_soon(stream.read)
-        yield stream
-        nursery.cancel_scope.cancel()
-
-
-async def push(agent: Agent, queue: str = "work", **fields: Any) -> str:
-    todo = await trio.to_thread.run_sync(partial(agent.push, queue, **fields))
-    return str(todo["id"])
-
-
 async def test_first_what_waits_then_every_ring(house: House, agent: Agent) -> None:
     """R25: oldest first, each once; headers that keep proxies from holding it back; ids and names, no payload."""
     waiting = [await push(agent, title=str(n), payload={"secret": n}, kind="review") for n in range(3)]
     await trio.sleep(0.5)  # what became pending in this very moment may be told twice: by the first look, and by a later one
-    async with attached(house, agent) as stream:
+    async with attached(house.url, agent) as stream:
         assert await stream.next_ids(3) == waiting
         assert stream.heard[0] == {"todo_id": waiting[0], "queue": "work", "kind": "review", "source": "api"}
         assert stream.response.headers["content-type"] == "text/event-stream"
@@ -139,7 +68,7 @@ async def test_first_what_waits_then_every_ring(house: House, agent: Agent) -> N
 async def test_doorbell_never_crosses_endpoints(house: House, agent: Agent) -> None:
     """SPEC-0003 Doorbell never crosses endpoints, Cross-endpoint queue collision is isolated."""
     other = house.vend()
-    async with attached(house, agent, "reviews") as mine, attached(house, other, "reviews") as others:
+    async with attached(house.url, agent, "reviews") as mine, attached(house.url, other, "reviews") as others:
         todo = await push(agent, "reviews")
         assert await mine.next_ids(1) == [todo]
         (claimed,) = await trio.to_thread.run_sync(partial(agent.claim, queue="reviews"))
@@ -153,9 +82,9 @@ async def test_only_its_queues_and_what_its_owner_may_claim(house: House, agent:
     """R25: by queue, then by assignee; all streams in scope hear it."""
     limited = house.vend(queues=["a", "b"])
     async with (
-        attached(house, limited) as scope,
-        attached(house, limited, "b") as only_b,
-        attached(house, limited, "a", "b") as both,
+        attached(house.url, limited) as scope,
+        attached(house.url, limited, "b") as only_b,
+        attached(house.url, limited, "a", "b") as both,
     ):
         a, b = await push(limited, "a"), await push(limited, "b")
         await push(limited, "a", assignee="somebody-else")
@@ -172,7 +101,7 @@ async def test_only_its_queues_and_what_its_owner_may_claim(house: House, agent:
 async def test_it_ends_with_its_credential(house: House, agent: Agent, verb: str) -> None:
     """R17: at once and cleanly; others hear on."""
     other = house.vend()
-    async with attached(house, agent) as stream, attached(house, other) as others:
+    async with attached(house.url, agent) as stream, attached(house.url, other) as others:
         with house.operator() as operator:
             assert operator.post(f"/operator/v1/endpoints/{agent.name}/{verb}").status_code == 200
         with trio.fail_after(1):
@@ -187,7 +116,7 @@ async def test_sweeps_ring(open_house: Opener) -> None:
     """SPEC-0003 Background sweep spans tenants: what the reaper and the retry scheduler put back is heard by its endpoint."""
     house = open_house(settings={"queue": {"reap_interval_seconds": 0.1, "retry_interval_seconds": 0.1}})
     agent, other = house.vend(), house.vend()
-    async with attached(house, agent) as stream, attached(house, other) as others:
+    async with attached(house.url, agent) as stream, attached(house.url, other) as others:
         todo = await push(agent)
         for number, make_due in enumerate((let_lapse, let_window_pass), start=2):
             (claimed,) = await trio.to_thread.run_sync(agent.claim)
@@ -207,7 +136,7 @@ async def test_c37_fifty_streams_and_sigterm(open_house: Opener) -> None:
         all_there = trio.Event()
 
         async def listen() -> None:
-            async with attached(house, agent) as stream:
+            async with attached(house.url, agent) as stream:
                 streams.append(stream)
                 if len(streams) == 50:
                     all_there.set()
@@ -240,7 +169,7 @@ async def test_c55_a_client_that_never_reads_is_closed_and_costs_nothing(open_ho
         before = rss_bytes(house)
         # The longest rings there are. What a kernel holds for a socket is a few megabytes; a stream is sent 100 at a time.
         batch = {"todos": [{"queue": "\N{GRINNING FACE}" * 200, "kind": "\N{GRINNING FACE}" * 200}] * 1_000}
-        async with attached(house, agent) as stream:
+        async with attached(house.url, agent) as stream:
             for _ in range(40):
                 assert (await trio.to_thread.run_sync(partial(agent.http.post, "/v1/todos/batch", json=batch))).is_success
             last = await push(agent)
@@ -262,7 +191,7 @@ async def test_c54_rings_cross_processes_and_a_lost_line_only_delays(open_house:
     two = open_house(settings=CALM, database=one.database)
     agent = one.vend()
     there = attrs.evolve(agent, http=two.client(agent.credential))
-    async with attached(one, agent) as stream:
+    async with attached(one.url, agent) as stream:
         await push(there)  # whatever opens its connections
         await stream.next_ids(1)
         for _ in range(3):
@@ -316,13 +245,6 @@ def rss_bytes(house: House) -> int:
     """What the house holds in memory."""
     status = Path(f"/proc/{house.process.pid}/status").read_text()
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-
-
-def connected(house: House, port: int) -> bool:
-    """Whether the house still has an open socket to this port."""
-    ours, theirs = (f":{number:04X}" for number in (urlsplit(house.url).port, port))
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return any(words[1].endswith(ours) and words[2].endswith(theirs) and words[9] != "0" for words in lines)
 
 
 def listeners(house: House) -> int:

@@ -14,8 +14,9 @@ import trio
 
 from tests.houses import Agent, House, Opener, no_leftovers, wait_until
 from tests.http.asking import CALM, let_lapse, let_window_pass
+from tests.http.listening import connected, push
 from tests.http.mcp_talk import Stream, attached, is_troubled, request_bytes, talk
-from tests.http.test_doorbell import AT_ONCE_SECONDS, connected, push, rss_bytes
+from tests.http.test_doorbell import AT_ONCE_SECONDS, rss_bytes
 
 
 @pytest.fixture(scope="module")

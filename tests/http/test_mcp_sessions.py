@@ -27,8 +27,8 @@ from switchboard.waiting_room import WaitingRoom
 from tests.houses import Agent, House, Opener, no_leftovers
 from tests.http.asking import CALM, address, problem
 from tests.http.door import Client
+from tests.http.listening import push
 from tests.http.mcp_talk import BOTH, HELLO, Talk, attached, is_troubled, request_bytes, talk
-from tests.http.test_doorbell import push
 
 
 @pytest.fixture(scope="module")

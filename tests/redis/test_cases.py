@@ -323,14 +323,13 @@ def test_c25_idle(open_house: Opener, redis_server: RedisServer, minutes: float)
     commands = redis_server.client.info("stats")["total_commands_processed"]
     time.sleep(seconds)
     spent = cpu_seconds(house) - cpu
-    print(
-        f"idle for {seconds:.0f} s: {100 * spent / seconds:.2f} % CPU, {(committed(house) - commits) / seconds:.1f} commits/s"
-    )
+    done = committed(house) - commits
+    print(f"idle for {seconds:.0f} s: {100 * spent / seconds:.2f} % CPU, {done} commits")
     assert connections(redis_server) == ids
     assert len(ids) == 3
     assert not [line for line in house.log().splitlines() if '"level": "error"' in line]
     assert (redis_server.client.info("stats")["total_commands_processed"] - commands) / seconds < 15
-    assert (committed(house) - commits) / seconds < 10
+    assert done / (seconds + BACKEND_REPORTS_SECONDS) < 10
     if minutes >= 3:
         assert spent / seconds < 0.01
     began = time.monotonic()
@@ -428,6 +427,10 @@ def connections(server: RedisServer) -> set[tuple[str, str]]:
 def cpu_seconds(house: House) -> float:
     words = Path(f"/proc/{house.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / 100
+
+
+BACKEND_REPORTS_SECONDS = 10
+"""A backend that has become idle tells its commits this much later: the opening's may be counted in what follows it."""
 
 
 def committed(house: House) -> int:
