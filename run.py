@@ -42,6 +42,7 @@ from actors.adapter_flags import AdapterFlags, Flags
 from actors.doorbell import Doorbell
 from actors.front_door import front_door
 from actors.ledger import LaneName, Ledger, RunBatch
+from actors.mcp_sessions import McpSessions
 from actors.postgres_keeper import postgres_keeper
 from actors.pull_adapter import PullAdapter
 from actors.pulse import Pulse
@@ -61,9 +62,12 @@ from switchboard.database.opening import EmbeddedServer
 from switchboard.endpoint import Endpoint
 from switchboard.errors import ConfigError, StartError
 from switchboard.http.access import Access
-from switchboard.http.application import application
+from switchboard.http.application import agents, application
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
+from switchboard.mcp import application as mcp
+from switchboard.mcp.opening import open_protocol
+from switchboard.mcp.tools import Toolbox, tools
 from switchboard.pull.consumption import PullSettings
 from switchboard.sealing import Sealer
 from switchboard.signals import closing_on_signals
@@ -190,6 +194,23 @@ async def _keep_house(
     pulse = Pulse(partial(database.transact, health.look, capacity="vital"))
     actors_health: dict[str, ActorHealth] = {}
     tallies = {adapter.name: Tally(name=adapter.name) for adapter in settings.adapters}
+    asked_by_agents = agents(settings=settings, database=database, ledger=ledger, ring=ring, room=room)
+    mcp_sessions = McpSessions(
+        partial(
+            open_protocol,
+            toolbox=Toolbox(tools(asked_by_agents.todos, asked_by_agents.claims)),
+            room=room,
+            body_bytes_max=mcp.body_bytes_max(settings.limits.payload_bytes),
+        )
+    )
+    mcp_app = mcp.McpApplication(
+        access=access,
+        hearing=asked_by_agents.hearing,
+        large_bodies=asked_by_agents.large_bodies,
+        spoken=mcp_sessions.spoken,
+        host=settings.server.host,
+        payload_bytes_max=settings.limits.payload_bytes,
+    )
     app = application(
         settings=settings,
         access=access,
@@ -203,6 +224,8 @@ async def _keep_house(
         actors=actors_health,
         adapters=tallies,
         sealer=Sealer(state_dir.webhook_key(directory, settings.webhooks.secret_key)),
+        asked_by_agents=asked_by_agents,
+        beside={mcp.PATH: mcp_app},
     )
 
     actors = [
@@ -225,6 +248,7 @@ async def _keep_house(
                 interval_seconds=settings.queue.retry_interval_seconds,
             ),
         ),
+        Actor(name="mcp_sessions", run=mcp_sessions.run, essential=False),
         Actor(
             name="front_door",
             run=front_door(

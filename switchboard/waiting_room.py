@@ -4,8 +4,10 @@ Two kinds of attendants, found by endpoint first and queue second:
 
 - a **waiter** is a claim that found nothing. Of these a ring wakes one: the one who has waited longest of those who may
   claim the todo. One that then does not claim passes the wake on.
-- a **listener** is a session (an event stream, an MCP session). All that may claim the todo hear of it, each through a small
-  buffer; one whose buffer is full is told to look again instead.
+- a **listener** is an attached session (an event stream, over HTTP or MCP). All that may claim the todo hear of it, each
+  through a small buffer; one whose buffer is full is told to look again instead.
+
+Whoever is neither of the two stays only to be told when it has to go: an MCP session, with or without a stream.
 
 Nobody here is looked through for a ring that does not concern it: ten thousand waiters cost a ring no more than one does. What
 rang together is told together: fifty listeners cost a batch of a hundred rings fifty steps, and its words are made once.
@@ -155,6 +157,12 @@ class WaitingRoom:
             self._listening.setdefault(line, {})[listener] = None
         if self.closed:
             _send_off(listener)
+
+    def stay(self, attendant: Attendant) -> None:
+        """Is here for neither work nor rings: only to be told when its credential is no longer good, or the house closes."""
+        self._admit(attendant)
+        if self.closed:
+            _send_off(attendant)
 
     def leave(self, attendant: Attendant) -> None:
         """Forgets it at once. A ring that a waiter has not acted upon yet goes to the next one."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 from uuid import UUID
+
+import attrs
 
 from switchboard import sweeps
 from switchboard.config import Config
@@ -14,8 +17,11 @@ from switchboard.http.access import Access
 from switchboard.http.agent_claims import AgentClaims
 from switchboard.http.agent_doorbell import AgentDoorbell
 from switchboard.http.agent_todos import AgentTodos, Defaults
+from switchboard.http.bodies import LargeBodies
 from switchboard.http.call import Ledger
+from switchboard.http.delivery import Undo, delivering
 from switchboard.http.exchange import Application
+from switchboard.http.hearing import Hearing
 from switchboard.http.hooks import Hooks, Limits
 from switchboard.http.machine import Beat, Machine, json_bytes
 from switchboard.http.operator_adapters import OperatorAdapters
@@ -28,8 +34,28 @@ from switchboard.sealing import Sealer
 from switchboard.store import webhooks
 from switchboard.supervisor import ActorHealth
 from switchboard.tally import Tally
-from switchboard.todo import Ring, Todo
+from switchboard.todo import Ring
 from switchboard.waiting_room import WaitingRoom
+
+
+@attrs.frozen(kw_only=True)
+class Agents:
+    """What agents may ask of the house, over whichever protocol they ask it."""
+
+    todos: AgentTodos
+    claims: AgentClaims
+    hearing: Hearing
+    large_bodies: LargeBodies = attrs.field(factory=LargeBodies)
+
+
+def agents(*, settings: Config, database: Database, ledger: Ledger, ring: Callable[[Ring], None], room: WaitingRoom) -> Agents:
+    """The handlers of everything that agents ask."""
+    defaults, transact = _defaults(settings), database.transact
+    return Agents(
+        todos=AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring),
+        claims=AgentClaims(ledger=ledger, defaults=defaults, room=room),
+        hearing=Hearing(room=room, transact=transact),
+    )
 
 
 def application(
@@ -38,7 +64,7 @@ def application(
     access: Access,
     database: Database,
     ledger: Ledger,
-    undo: Callable[[Sequence[Todo]], None],
+    undo: Undo,
     ring: Callable[[Ring], None],
     room: WaitingRoom,
     tell_others: Callable[[UUID], None],
@@ -46,13 +72,11 @@ def application(
     actors: Mapping[str, ActorHealth],
     adapters: Mapping[str, Tally],
     sealer: Sealer,
+    asked_by_agents: Agents,
+    beside: Mapping[str, Application],
 ) -> Application:
-    """The ASGI application of the whole contract."""
-    defaults = Defaults(
-        lease_seconds=settings.queue.lease_seconds,
-        max_attempts=settings.queue.max_attempts,
-        payload_bytes=settings.limits.payload_bytes,
-    )
+    """The ASGI application of the whole contract; `beside` are those that serve a path of their own, below which is nothing."""
+    defaults, transact = _defaults(settings), database.transact
 
     def forget(endpoint_id: UUID) -> None:
         access.forget()
@@ -62,15 +86,11 @@ def application(
 
     shell = Shell(
         access=access,
-        undo=undo,
+        large_bodies=asked_by_agents.large_bodies,
         payload_bytes_max=settings.limits.payload_bytes,
         batch_body_bytes_max=settings.limits.batch_body_bytes,
         hook_body_bytes_max=settings.webhooks.max_body_bytes,
     )
-    transact = database.transact
-    todos = AgentTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
-    claims = AgentClaims(ledger=ledger, defaults=defaults, room=room)
-    doorbell = AgentDoorbell(room=room, transact=transact)
     tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(sweeps.drain, database))
     any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
     pulled = OperatorAdapters(transact=transact, names=list(adapters))
@@ -91,7 +111,7 @@ def application(
     pushed = OperatorWebhooks(transact=transact, sealer=sealer, forget=hooks.forget)
     machine = Machine(database=beat, actors=actors, adapters=adapters)
     table = [
-        *routes.agent_routes(todos, claims, doorbell),
+        *routes.agent_routes(asked_by_agents.todos, asked_by_agents.claims, AgentDoorbell(asked_by_agents.hearing)),
         *routes.operator_routes(tenants, any_todos),
         *routes.ingestion_routes(pulled, events),
         *routes.webhook_routes(pushed),
@@ -99,4 +119,19 @@ def application(
         *routes.machine_routes(machine),
     ]
     machine.openapi = json_bytes(openapi.describe(table))
-    return shell.application(table)
+    return delivering(_by_path(beside, shell.application(table)), undo)
+
+
+def _by_path(beside: Mapping[str, Application], others: Application) -> Application:
+    async def dispatch(scope: Any, receive: Any, send: Any) -> None:
+        await beside.get(scope["path"].rstrip("/"), others)(scope, receive, send)
+
+    return dispatch
+
+
+def _defaults(settings: Config) -> Defaults:
+    return Defaults(
+        lease_seconds=settings.queue.lease_seconds,
+        max_attempts=settings.queue.max_attempts,
+        payload_bytes=settings.limits.payload_bytes,
+    )

@@ -15,13 +15,29 @@ from switchboard import todo as bounds
 from switchboard.webhook import ENDPOINTS_MAX, SECRETS_MAX
 
 Queue = Annotated[str, Meta(min_length=1, max_length=bounds.QUEUE_CHARS_MAX, description="A label within the endpoint.")]
-Owner = Annotated[str, Meta(min_length=1, max_length=bounds.OWNER_CHARS_MAX)]
-Kind = Annotated[str, Meta(min_length=1, max_length=bounds.KIND_CHARS_MAX)]
-Title = Annotated[str, Meta(max_length=bounds.TITLE_CHARS_MAX)]
-ErrorText = Annotated[str, Meta(max_length=bounds.ERROR_CHARS_MAX)]
-LeaseSeconds = Annotated[int, Meta(ge=1, le=bounds.LEASE_SECONDS_MAX)]
-WaitSeconds = Annotated[float, Meta(ge=0, le=bounds.WAIT_SECONDS_MAX)]
-MaxAttempts = Annotated[int, Meta(ge=1, le=bounds.MAX_ATTEMPTS_MAX)]
+Owner = Annotated[
+    str,
+    Meta(min_length=1, max_length=bounds.OWNER_CHARS_MAX, description="Who holds a claim; by default the endpoint's name."),
+]
+Assignee = Annotated[
+    str, Meta(min_length=1, max_length=bounds.OWNER_CHARS_MAX, description="The only owner that may claim it; absent: any.")
+]
+Kind = Annotated[str, Meta(min_length=1, max_length=bounds.KIND_CHARS_MAX, description="A word for what sort of work it is.")]
+Title = Annotated[str, Meta(max_length=bounds.TITLE_CHARS_MAX, description="One line for people.")]
+Payload = Annotated[Raw, Meta(description="What is to be done: any JSON, kept as it comes.")]
+Result = Annotated[Raw, Meta(description="What came of it: any JSON, kept as it comes.")]
+ErrorText = Annotated[str, Meta(max_length=bounds.ERROR_CHARS_MAX, description="What went wrong.")]
+LeaseToken = Annotated[UUID, Meta(description="The `lease_token` that came with the claim; it alone proves the holder.")]
+LeaseSeconds = Annotated[
+    int,
+    Meta(ge=1, le=bounds.LEASE_SECONDS_MAX, description="How long the claim holds without a heartbeat."),
+]
+WaitSeconds = Annotated[
+    float, Meta(ge=0, le=bounds.WAIT_SECONDS_MAX, description="How long to wait for a todo where there is none.")
+]
+MaxAttempts = Annotated[
+    int, Meta(ge=1, le=bounds.MAX_ATTEMPTS_MAX, description="Claims after which a failed todo is dead-lettered.")
+]
 Queues = Annotated[list[Queue], Meta(min_length=1, max_length=bounds.QUEUES_PER_CALL_MAX)]
 EndpointName = Annotated[str, Meta(pattern=f"^{bounds.ENDPOINT_NAME.pattern}$")]
 ENDPOINT_NAME_IN_WORDS = "1 to 63 of a-z, 0-9, `_` and `-`, the first a letter or a digit"
@@ -30,7 +46,7 @@ IdempotencyKey = Annotated[
     Meta(
         min_length=1,
         max_length=bounds.IDEMPOTENCY_KEY_BYTES_MAX,
-        description=f"At most {bounds.IDEMPOTENCY_KEY_BYTES_MAX} bytes of UTF-8.",
+        description=f"Equal keys are one todo while it is live. At most {bounds.IDEMPOTENCY_KEY_BYTES_MAX} bytes of UTF-8.",
     ),
 ]
 StateName = Literal["pending", "claimed", "done", "failed"]
@@ -51,9 +67,9 @@ class CreateTodoBody(Strict, frozen=True, kw_only=True):
     queue: Queue
     title: Title | None = None
     kind: Kind | None = None
-    payload: Raw | UnsetType = UNSET
+    payload: Payload | UnsetType = UNSET
     idempotency_key: IdempotencyKey | None = None
-    assignee: Owner | None = None
+    assignee: Assignee | None = None
     max_attempts: MaxAttempts | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +113,7 @@ class ClaimBody(QueueChoice, frozen=True, kw_only=True):
 
     owner: Owner | None = None
     lease_seconds: LeaseSeconds | None = None
-    max: Annotated[int, Meta(ge=1, le=bounds.BATCH_MAX)] = 1
+    max: Annotated[int, Meta(ge=1, le=bounds.BATCH_MAX, description="How many todos at the most.")] = 1
     wait_seconds: WaitSeconds = 0
 
 
@@ -119,7 +135,7 @@ class HolderBody(Strict, frozen=True, kw_only=True):
     """The guard of a claim's holder: the lease token alone is enough; where both are given, both must match."""
 
     owner: Owner | None = None
-    lease_token: UUID | None = None
+    lease_token: LeaseToken | None = None
 
 
 class HeartbeatBody(HolderBody, frozen=True, kw_only=True):
@@ -137,7 +153,7 @@ class NextClaim(QueueChoice, frozen=True, kw_only=True):
 class CompleteItemBody(HolderBody, frozen=True, kw_only=True):
     """Completes one todo."""
 
-    result: Raw | UnsetType = UNSET
+    result: Result | UnsetType = UNSET
 
 
 class CompleteBody(CompleteItemBody, frozen=True, kw_only=True):

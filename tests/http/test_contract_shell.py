@@ -28,7 +28,9 @@ from switchboard.errors import (
     Unsupported,
 )
 from switchboard.http.access import Access
+from switchboard.http.bodies import LargeBodies
 from switchboard.http.call import Call, Reply, Route
+from switchboard.http.delivery import delivering
 from switchboard.http.requests import NoBody, NoQuery
 from switchboard.http.shell import Shell
 from switchboard.todo import Todo
@@ -75,7 +77,7 @@ async def open_shop() -> AsyncIterator[Shop]:
     shop = Shop()
     shell = Shell(
         access=Access(find=nobody, operator_token="sbo_x"),
-        undo=shop.undo,
+        large_bodies=LargeBodies(),
         payload_bytes_max=1 << 20,
         batch_body_bytes_max=1 << 20,
         hook_body_bytes_max=1 << 20,
@@ -91,7 +93,7 @@ async def open_shop() -> AsyncIterator[Shop]:
         query=NoQuery,
         replies={200: Answer},
     )
-    async with open_door(shell.application([route])) as door:
+    async with open_door(delivering(shell.application([route]), shop.undo)) as door:
         shop.door = door
         yield shop
 

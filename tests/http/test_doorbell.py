@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from switchboard.endpoint import Endpoint
 from switchboard.http.agent_doorbell import COMMENT_SECONDS, AgentDoorbell
 from switchboard.http.call import Call
+from switchboard.http.hearing import Hearing
 from switchboard.http.requests import DoorbellQuery, NoBody
 from switchboard.todo import NOWHERE as NOBODY
 from switchboard.waiting_room import WaitingRoom
@@ -222,7 +223,8 @@ async def test_while_it_is_quiet_it_says_so(autojump_clock: MockClock) -> None:
     async def nothing_waits(_work: object, **_: object) -> list[object]:
         return []
 
-    doorbell = AgentDoorbell(room=room, transact=nothing_waits)  # type: ignore[arg-type]  # the one question it asks
+    hearing = Hearing(room=room, transact=nothing_waits)  # type: ignore[arg-type]  # the one question it asks
+    doorbell = AgentDoorbell(hearing)
     endpoint = Endpoint(id=NOBODY, name="a", queues=None, created_at=None, revoked_at=None)  # type: ignore[arg-type]
     call = Call(path={}, body=NoBody(), query=DoorbellQuery(), caller=endpoint, credential_sha256=b"c")
     reply = await doorbell.listen(call)

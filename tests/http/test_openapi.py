@@ -45,7 +45,7 @@ def table() -> list[Route]:
     defaults = Defaults(lease_seconds=300, max_attempts=5, payload_bytes=1 << 20)
     todos = AgentTodos(ledger=ANYWHERE, transact=ANYWHERE, defaults=defaults, ring=ANYWHERE)
     claims = AgentClaims(ledger=ANYWHERE, defaults=defaults, room=ANYWHERE)
-    doorbell = AgentDoorbell(room=ANYWHERE, transact=ANYWHERE)
+    doorbell = AgentDoorbell(ANYWHERE)
     endpoints = OperatorEndpoints(transact=ANYWHERE, forget=ANYWHERE, drain=ANYWHERE)
     any_todos = OperatorTodos(ledger=ANYWHERE, transact=ANYWHERE, defaults=defaults, ring=ANYWHERE)
     adapters = OperatorAdapters(transact=ANYWHERE, names=[])
