@@ -310,7 +310,7 @@ def test_house_that_is_away_is_waited_for(open_house: Opener, tmp_path: Path, qu
     house = open_house.again(house)
     client = house.client(agent.credential)
     wait_until(lambda: client.get(f"/v1/todos/{todo['id']}").json()["todo"]["result"] == 1, seconds=SECONDS, what="the result")
-    assert worker.said() == away + back + away + back
+    wait_until(lambda: worker.said() == away + back + away + back, seconds=SECONDS, what="the fourth line")
     assert worker.stop() == 0
 
 
