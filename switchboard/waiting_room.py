@@ -28,8 +28,8 @@ import trio
 
 from switchboard.todo import Ring
 
-RINGS_BUFFERED_MAX: Final = 2_000
-"""What a listener may be behind. A ring is a hint: beyond this one look at what waits says as much."""
+RINGS_BUFFERED_MAX: Final = 250
+"""A listener that is so much behind notes no more. A ring is a hint: beyond this one look at what waits says as much."""
 SHOWN_MAX: Final = 100
 """What waits already, as far as a listener is told of it when it attaches, or has missed something."""
 LOOK_FOR_LISTENERS: Final = 25
@@ -93,17 +93,18 @@ class Listener(Attendant):
     attended_at: float = 0.0
     """On Trio's clock. It has looked at what waited then."""
     look_again: bool = False
+    looked_at: float = 0.0
+    """On Trio's clock as well: when it looked last because it had missed some."""
     _told: list[Told] = attrs.field(factory=list)
     _behind: int = 0
 
     def hear(self, told: Told) -> None:
         """Notes the rings, or that there were too many to note."""
-        self._behind += len(told.rings)
-        if self._behind > RINGS_BUFFERED_MAX:
-            self._told.clear()
-            self.look_again = True
-        if not self.look_again:
+        if self._behind < RINGS_BUFFERED_MAX:
+            self._behind += len(told.rings)
             self._told.append(told)
+        else:
+            self.look_again = True
         self.bell.set()
 
     def take(self) -> list[Told]:

@@ -23,6 +23,7 @@ from switchboard.waiting_room import SHOWN_MAX, Listener, Told, WaitingRoom
 PIECE_BYTES_MAX: Final = 128 * 1024
 """Of an answer, sent at a time: what a client that does not read costs beside what it was told."""
 LOOK_AGAIN_SECONDS: Final = 1.0
+"""At most once in this time a listener that missed rings looks at what waits: in a flood it would be behind again at once."""
 
 Say = Callable[[Sequence[Ring]], bytes]
 """Puts rings into words."""
@@ -79,15 +80,16 @@ class Hearing:
         """
         if self._over(listener):
             return None
-        with trio.move_on_after(seconds_max) as quiet:
+        look_in = self._look_in(listener)
+        with trio.move_on_after(min(seconds_max, look_in)) as quiet:
             await listener.bell.wait()
-        if quiet.cancelled_caught:
+        if quiet.cancelled_caught and look_in > seconds_max:
             return ()
         if self._over(listener):  # what it heard before is not told any more either
             return None
-        told: list[Told] = listener.take()
-        if listener.look_again:
-            listener.look_again = False
+        told = listener.take()
+        if self._look_in(listener) <= 0:
+            listener.look_again, listener.looked_at = False, trio.current_time()
             missed = await self.waiting_if_seen(listener)
             if missed:
                 told.append(Told(missed))
@@ -97,6 +99,12 @@ class Hearing:
         """After it was told something: what follows gathers for a while, the longer the more of them there are."""
         with trio.move_on_after(self._room.pace_seconds()):
             await listener.sent_off.wait()
+
+    def _look_in(self, listener: Listener) -> float:
+        """In how many seconds it is to look at what it missed; for ever where it missed nothing."""
+        if not listener.look_again:
+            return math.inf
+        return max(0.0, listener.looked_at + LOOK_AGAIN_SECONDS - trio.current_time())
 
     def _over(self, listener: Listener) -> bool:
         return self._room.closed or listener.refused
