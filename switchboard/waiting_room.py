@@ -33,7 +33,7 @@ RINGS_BUFFERED_MAX: Final = 250
 SHOWN_MAX: Final = 100
 """What waits already, as far as a listener is told of it when it attaches, or has missed something."""
 LOOK_FOR_LISTENERS: Final = 25
-PACE_SECONDS_PER_LISTENER: Final = 0.004
+PACE_SECONDS_PER_LISTENER: Final = 0.01
 PACE_SECONDS_MAX: Final = 1.0
 
 Line = tuple[UUID, str | None, str | None]
@@ -93,8 +93,10 @@ class Listener(Attendant):
     attended_at: float = 0.0
     """On Trio's clock. It has looked at what waited then."""
     look_again: bool = False
-    looked_at: float = 0.0
-    """On Trio's clock as well: when it looked last because it had missed some."""
+    missed: bool = False
+    """It missed one since it took last."""
+    missed_at: float = -math.inf
+    """On Trio's clock as well: when it was known to have missed one last."""
     _told: list[Told] = attrs.field(factory=list)
     _behind: int = 0
 
@@ -104,7 +106,7 @@ class Listener(Attendant):
             self._behind += len(told.rings)
             self._told.append(told)
         else:
-            self.look_again = True
+            self.look_again = self.missed = True
         self.bell.set()
 
     def take(self) -> list[Told]:

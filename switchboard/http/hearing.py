@@ -23,7 +23,7 @@ from switchboard.waiting_room import SHOWN_MAX, Listener, Told, WaitingRoom
 PIECE_BYTES_MAX: Final = 128 * 1024
 """Of an answer, sent at a time: what a client that does not read costs beside what it was told."""
 LOOK_AGAIN_SECONDS: Final = 1.0
-"""At most once in this time a listener that missed rings looks at what waits: in a flood it would be behind again at once."""
+"""So long after the last ring that it missed a listener looks at what waits: while a flood lasts it hears enough of it."""
 
 Say = Callable[[Sequence[Ring]], bytes]
 """Puts rings into words."""
@@ -88,8 +88,10 @@ class Hearing:
         if self._over(listener):  # what it heard before is not told any more either
             return None
         told = listener.take()
+        if listener.missed:
+            listener.missed, listener.missed_at = False, trio.current_time()
         if self._look_in(listener) <= 0:
-            listener.look_again, listener.looked_at = False, trio.current_time()
+            listener.look_again = False
             missed = await self.waiting_if_seen(listener)
             if missed:
                 told.append(Told(missed))
@@ -104,7 +106,7 @@ class Hearing:
         """In how many seconds it is to look at what it missed; for ever where it missed nothing."""
         if not listener.look_again:
             return math.inf
-        return max(0.0, listener.looked_at + LOOK_AGAIN_SECONDS - trio.current_time())
+        return max(0.0, listener.missed_at + LOOK_AGAIN_SECONDS - trio.current_time())
 
     def _over(self, listener: Listener) -> bool:
         return self._room.closed or listener.refused
