@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import chain, count
 from operator import attrgetter
 from typing import Final
@@ -92,6 +92,8 @@ class Listener(Attendant):
 
     attended_at: float = 0.0
     """On Trio's clock. It has looked at what waited then."""
+    shown: Set[UUID] = frozenset()
+    """What that look showed it, for as long as another look may take any of it for news."""
     look_again: bool = False
     missed: bool = False
     """It missed one since it took last."""
@@ -195,7 +197,11 @@ class WaitingRoom:
             alike.setdefault((ring.endpoint_id, ring.queue, ring.assignee), []).append(ring)
         told: list[Ring] = []
         for together in alike.values():
-            if self._tell(Told(together)):
+            what = Told(together)
+            listeners = list(self._listeners_of(together[0]))
+            for listener in listeners:
+                listener.hear(what)
+            if listeners:
                 told += together
             for ring in together:
                 if not self.wake(ring):  # nobody is left for it, nor for those that are like it
@@ -203,17 +209,14 @@ class WaitingRoom:
         return told
 
     def tell(self, ring: Ring, *, attended_before: float = math.inf) -> None:
-        """All listeners that may claim this todo hear of it; but for those that came later than that, and saw it waiting."""
-        self._tell(Told([ring]), attended_before)
+        """All listeners that may claim this todo hear of it; but for those that came later than that, or saw it waiting."""
+        told = Told([ring])
+        for listener in self._listeners_of(ring):
+            if listener.attended_at < attended_before and ring.todo_id not in listener.shown:
+                listener.hear(told)
 
-    def _tell(self, told: Told, attended_before: float = math.inf) -> bool:
-        anybody = False
-        for line in _lines_of(told.rings[0]):
-            for listener in self._listening.get(line, ()):
-                anybody = True
-                if listener.attended_at < attended_before:
-                    listener.hear(told)
-        return anybody
+    def _listeners_of(self, ring: Ring) -> Iterator[Listener]:
+        return chain.from_iterable(self._listening.get(line, ()) for line in _lines_of(ring))
 
     def wake(self, ring: Ring) -> bool:
         """Wakes the oldest waiter that may claim this todo and has not been woken yet; whether there was one."""

@@ -155,6 +155,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[str, ...]
     revoked_endpoints: tuple[str, ...] = ()
     queue: str
+    header: str | None = None
+    algorithm: str | None = None
+    encoding: str | None = None
     secrets: int
     created_at: datetime
 

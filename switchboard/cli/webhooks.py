@@ -11,7 +11,7 @@ from switchboard.cli import output
 from switchboard.cli.arguments import Arguments
 from switchboard.cli.client import OperatorClient
 from switchboard.cli.failures import UsageError
-from switchboard.cli.replies import WebhookList, WebhookReply, WebhookSecrets
+from switchboard.cli.replies import Webhook, WebhookList, WebhookReply, WebhookSecrets
 
 SECRET_BYTES_MAX: Final = 4_096
 
@@ -29,7 +29,7 @@ def create(args: Arguments, client: OperatorClient) -> str:
     hook = made.webhook
     return (
         f"Webhook {hook.name} takes {hook.scheme} deliveries for {', '.join(hook.endpoints)}, "
-        f"queue {output.cell(hook.queue)}.\n\n"
+        f"queue {output.cell(hook.queue)}.{_told(hook)}\n\n"
         f"{_shown_once(made, client)}"
     )
 
@@ -91,6 +91,12 @@ def route(args: Arguments, client: OperatorClient) -> str:
     hook = answer.read(WebhookReply).webhook
     to = ", ".join(hook.endpoints) or "nobody: its deliveries are answered 503 until it has a route"
     return f"Webhook {hook.name} goes to {to}.\n"
+
+
+def _told(hook: Webhook) -> str:
+    if hook.header is None:
+        return ""
+    return f" It wants {hook.algorithm} in {hook.encoding} in the header {hook.header}."
 
 
 def _shown_once(made: WebhookSecrets, client: OperatorClient) -> str:

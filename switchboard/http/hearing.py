@@ -25,6 +25,9 @@ PIECE_BYTES_MAX: Final = 128 * 1024
 LOOK_AGAIN_SECONDS: Final = 1.0
 """So long after the last ring that it missed a listener looks at what waits: while a flood lasts it hears enough of it."""
 
+SHOWN_SECONDS: Final = 3.0
+"""So long after its first look a look for everybody may still take for news what that one showed."""
+
 Say = Callable[[Sequence[Ring]], bytes]
 """Puts rings into words."""
 
@@ -58,9 +61,11 @@ class Hearing:
     async def waiting(self, listener: Listener) -> Sequence[Ring]:
         """What waits now, bounded."""
         queues = tuple(listener.queues) or None
-        return await self._transact(
+        rings = await self._transact(
             lambda session: attending.already_waiting(session, listener.endpoint_id, queues, listener.owner, limit=SHOWN_MAX)
         )
+        listener.shown = {ring.todo_id for ring in rings}
+        return rings
 
     async def waiting_if_seen(self, listener: Listener) -> Sequence[Ring]:
         """What waits now; nothing while the database is away, and then what waits is news as soon as it is seen."""
@@ -87,6 +92,8 @@ class Hearing:
             return ()
         if self._over(listener):  # what it heard before is not told any more either
             return None
+        if trio.current_time() > listener.attended_at + SHOWN_SECONDS:
+            listener.shown = frozenset()
         told = listener.take()
         if listener.missed:
             listener.missed, listener.missed_at = False, trio.current_time()

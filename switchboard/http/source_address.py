@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from switchboard.config_options import Network
 
+Address = IPv4Address | IPv6Address
 HOPS_MAX: Final = 20
 
 
@@ -37,14 +38,20 @@ def _bare(hop: str) -> str | None:
     elif hop.count(":") == 1:
         hop = hop.partition(":")[0]
     try:
-        return str(ip_address(hop))
+        return str(_plain(ip_address(hop)))
     except ValueError:
         return None
 
 
+def _plain(address: Address) -> Address:
+    """An IPv4 address as such, also where a socket that listens to both kinds wraps it into IPv6."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
 def _is_in(address: str, networks: Sequence[Network]) -> bool:
     try:
-        parsed = ip_address(address)
+        parsed = _plain(ip_address(address))
     except ValueError:
         return False
     return any(parsed in network for network in networks)

@@ -65,6 +65,15 @@ async def test_first_what_waits_then_every_ring(house: House, agent: Agent) -> N
         assert len(stream.heard) == 6
 
 
+async def test_what_it_was_shown_is_no_news(house: House, agent: Agent) -> None:
+    """A todo that is pushed at the moment in which a stream attaches is told once: by the first look, by no later one."""
+    todo = await push(agent)
+    async with attached(house.url, agent) as stream:
+        await stream.next_ids(1)
+        await trio.sleep(2.5)  # two looks
+        assert [told["todo_id"] for told in stream.heard] == [todo]
+
+
 async def test_doorbell_never_crosses_endpoints(house: House, agent: Agent) -> None:
     """SPEC-0003 Doorbell never crosses endpoints, Cross-endpoint queue collision is isolated."""
     other = house.vend()

@@ -260,6 +260,13 @@ def test_addresses_that_are_none(house: House) -> None:
         assert http.get("/hooks/" + "a" * 43).status_code == 405
 
 
+def test_whatever_a_sender_adds_to_the_address(house: House, agent: Agent) -> None:
+    """A query string changes nothing: many senders append one, and a 4xx is final to some of them."""
+    webhook = hook(house, "token", agent)
+    for query in ("?user_id=5&user_id=6", "?", "?%ff=%00"):
+        accepted(webhook.http.post(webhook.path + query, content=event()))
+
+
 def test_limits(open_house: Opener) -> None:
     """413 over the limit, before the address is looked at; 429 with Retry-After over the rate, and others are not held up."""
     house = open_house(settings={"webhooks": {"max_body_bytes": 2_048, "rate_per_second": 0.5, "burst": 3}})

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 import trio
+from mcp import Client
+from mcp.client.extension import ClientExtension, NotificationBinding
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import NotificationParams
 
+from switchboard.mcp.doorbell import TODO_READY
 from tests.houses import Agent, House, Opener, no_leftovers, wait_until
 from tests.http.asking import CALM, let_lapse, let_window_pass
 from tests.http.listening import connected, push
@@ -231,3 +238,66 @@ async def test_c55_a_client_that_never_reads_is_closed_and_costs_nothing(open_ho
         port = deaf.getsockname()[1]
         wait_until(lambda: not connected(house, port), seconds=40, what="the deaf one's end")
         assert talk(house, agent).call("queues")["queues"][0]["pending"] > 0
+
+
+class TodoReady(NotificationParams):
+    """What the notification says."""
+
+    todo_id: str
+    queue: str
+
+
+class Doorbell(ClientExtension):
+    """What a program of the SDK's own client says that it wants to hear."""
+
+    identifier = "dev.switchboard/doorbell"
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.news = trio.Event()
+
+    async def ring(self, told: TodoReady) -> None:
+        """Notes it."""
+        self.heard.append(told.todo_id)
+        self.news.set()
+
+    def notifications(self) -> list[NotificationBinding[Any]]:
+        """The one that it knows."""
+        return [NotificationBinding(method=TODO_READY, params_type=TodoReady, handler=self.ring)]
+
+    async def hears(self, todo_id: str) -> None:
+        """Waits until it has heard of this todo."""
+        with trio.fail_after(5):
+            while todo_id not in self.heard:
+                self.news = trio.Event()
+                await self.news.wait()
+
+
+@asynccontextmanager
+async def official_client(house: House, agent: Agent) -> AsyncIterator[tuple[Client, Doorbell]]:
+    """The SDK's client, with the doorbell."""
+    headers = {"Authorization": f"Bearer {agent.credential}"}
+    doorbell = Doorbell()
+    async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
+        transport = streamable_http_client(f"{house.url}/mcp", http_client=http)
+        async with Client(transport, extensions=[doorbell]) as client:
+            yield client, doorbell
+
+
+async def test_the_official_client_hears_and_another_endpoints_hears_nothing(house: House, agent: Agent) -> None:
+    """R25: what waits, and what becomes pending, by the SDK's own client over HTTP; nothing of it crosses endpoints."""
+    waiting = await push(agent)
+    async with official_client(house, agent) as (client, doorbell), official_client(house, house.vend()) as (other, deaf):
+        await doorbell.hears(waiting)
+        made = await client.call_tool("create_todo", {"queue": "work"})
+        assert made.structured_content is not None
+        await doorbell.hears(made.structured_content["todo"]["id"])
+        claimed = await client.call_tool("claim_next", {})
+        assert claimed.structured_content is not None
+        (todo,) = claimed.structured_content["todos"]
+        doorbell.heard.clear()
+        await client.call_tool("release", {"todo_id": todo["id"], "lease_token": todo["lease_token"]})
+        await doorbell.hears(todo["id"])
+        assert (await other.call_tool("claim_next", {})).structured_content == {"empty": True}
+        await trio.sleep(1.5)
+        assert deaf.heard == []
