@@ -350,7 +350,11 @@ def test_an_id_that_is_used_twice_at_once(house: House, session: Talk, agent: Ag
         agent.push()
         sock.settimeout(20)
         assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
-    assert session.http.post("/mcp", json=message, headers=session.headers()).status_code == 200
+
+    def again() -> bool:
+        return session.http.post("/mcp", json=message, headers=session.headers()).status_code == 200
+
+    wait_until(again, what="the id to be free again, a moment after its answer,")
 
 
 def test_a_claim_of_a_session_that_ends_is_undone(house: House, session: Talk, agent: Agent) -> None:
