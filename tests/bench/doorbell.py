@@ -103,6 +103,7 @@ async def listen(agent: Agent, stream: trio.SocketStream, heard: trio.MemorySend
 
 async def crowd(house: House, agent: Agent, waiters: int, streams: int) -> bool:
     """Queries a second while so many wait, and whom one todo wakes."""
+    await trio.sleep(REPORTED_SECONDS)
     nobody = await transactions(house)
     address = urlsplit(house.url)
     host, port = str(address.hostname), int(address.port or 0)
@@ -118,7 +119,7 @@ async def crowd(house: House, agent: Agent, waiters: int, streams: int) -> bool:
         extra = busy - nobody
         print(
             f"{waiters:,} waiting claims and {streams:,} event streams: "
-            f"{extra:.1f} transactions a second more, {rss_mb(house)} MB"
+            f"{busy:.1f} transactions a second, {extra:.1f} more than with nobody, {rss_mb(house)} MB"
         )
         async with client(house, agent) as http:
             await http.post("/v1/todos", json={"queue": "crowd"})
