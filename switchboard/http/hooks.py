@@ -121,11 +121,17 @@ class Hooks:
             raise RateLimited(detail="Too many deliveries at this address.", retry_after_seconds=math.ceil(seconds))
 
     def _secrets(self, hook: Receiver) -> list[str]:
-        try:
-            return [self._sealer.open(sealed) for sealed in hook.sealed_secrets]
-        except SealBroken as broken:
-            _log.error("webhook_secret_unreadable", webhook=hook.name, reason=str(broken), todo="see webhooks.secret_key")
-            raise Unavailable(detail="This webhook cannot verify anything at the moment.") from None
+        """The secrets that can be read; one that cannot proves nothing, and takes nothing from the others."""
+        readable: list[str] = []
+        for sealed in hook.sealed_secrets:
+            try:
+                readable.append(self._sealer.open(sealed))
+            except SealBroken as broken:
+                remedy = "bring back webhooks.secret_key, or the file webhook-key of the state directory; or rotate its secret"
+                _log.error("webhook_secret_unreadable", webhook=hook.name, reason=str(broken), remedy=remedy)
+        if hook.sealed_secrets and not readable:
+            raise Unavailable(detail="This webhook cannot verify anything at the moment.")
+        return readable
 
     def _ingest(
         self, hook: Receiver, incoming: Incoming, proof: schemes.Proof, read: reading.Reading, arrival: Arrival

@@ -393,7 +393,7 @@ def test_a_todo_that_the_database_refuses_is_quarantined(open_house: Opener) -> 
 
 
 def test_secrets_sealed_with_another_key(open_house: Opener) -> None:
-    """A house whose key was lost says so, to its operator, and takes nothing that it cannot verify."""
+    """A house whose key was lost says so, to its operator, and takes nothing that it cannot verify; a rotation mends it."""
     house = open_house(settings=CALM)
     agent = house.vend()
     webhook, body = hook(house, "github", agent), event()
@@ -402,5 +402,9 @@ def test_secrets_sealed_with_another_key(open_house: Opener) -> None:
     again = open_house.again(house)
     with again.client() as http:
         problem(http.post(webhook.path, content=body, headers=github(body)), 503, "unavailable")
-    assert "webhook_secret_unreadable" in again.log()
-    assert webhook.name in again.log()
+        assert "webhook_secret_unreadable" in again.log()
+        assert webhook.name in again.log()
+        with again.operator() as operator:
+            (secret,) = operator.post(f"/operator/v1/webhooks/{webhook.name}/rotate").json()["secrets"]
+        assert http.post(webhook.path, content=body, headers=github(body, secret)).status_code == 202
+        problem(http.post(webhook.path, content=body, headers=github(body)), 401, "unauthorized")
