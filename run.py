@@ -26,8 +26,11 @@ if __name__ == "__main__":
 
         sys.exit(run_worker(arguments, os.environ))
 
-import contextlib
 import gc
+
+gc.disable()  # the imports below leave nothing behind that is worth a search; `main` enables it
+
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -90,6 +93,8 @@ DONE, CANNOT_START, BAD_CONFIGURATION = 0, 1, 2
 
 def main(args: Arguments) -> int:
     """Runs one command of those that are not asked of a house; returns its exit code."""
+    gc.freeze()
+    gc.enable()
     if args.command == "version":
         return _say(f"switchboard {VERSION}")
     if args.command == "demo":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -13,7 +14,6 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has none
 
 from switchboard.database.border import Bounds, Session, session_conninfo
 from switchboard.database.embedded import start
@@ -21,6 +21,7 @@ from switchboard.database.migrations import migrate
 from switchboard.database.queries import MIGRATIONS
 from switchboard.state_dir import prepare
 from tests.houses import House, Opener, no_leftovers
+from tests.scheduling import Scheduling, in_turns, scheduler
 
 DATABASE_VARIABLE = "SWITCHBOARD_TEST_DATABASE_URL"
 """A superuser's way into the PostgreSQL that the suite runs on; without it, the wheel's."""
@@ -33,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without `--long`, what is marked long is skipped, and says so."""
+    items[:] = in_turns(items)
     if config.getoption("--long"):
         return
     for item in items:
@@ -40,27 +42,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="takes minutes: run with --long"))
 
 
-SPREAD = frozenset(
-    {
-        *("tests/house/test_clock.py", "tests/house/test_embedded_postgres.py", "tests/house/test_kill.py"),
-        *("tests/house/test_start.py", "tests/redis/test_cases.py", "tests/redis/test_kill.py"),
-        *("tests/redis/test_operator.py", "tests/redis/test_rulings.py"),
-    }
-)
-"""Slow files whose tests share nothing: each goes to whichever worker is free, so that none is busy long after the others."""
-
-
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # for the same reason
-    """A file stays with one worker, since its tests may share a house; but for those of SPREAD."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return nodeid if file in SPREAD else file
+def pytest_collection_finish() -> None:
+    """Some 3,000 tests and what they import stay to the end; the collector need not go through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     """What `--dist` says is for those who have no files like SPREAD's."""
-    return Scheduling(config, log)
+    return scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -179,7 +179,7 @@ async def _connect(place: RedisPlace) -> Any:
 
 async def _ask_sentinels(place: RedisPlace) -> tuple[str, int]:
     """The address of the master, as the first Sentinel that answers says."""
-    sentinel: Any = Sentinel(  # type: ignore[no-untyped-call]  # redis-py left its signature open
+    sentinel: Any = Sentinel(
         list(place.nodes),
         sentinel_kwargs={
             "username": place.sentinel_username,
