@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,7 @@ async def test_r29_a_house_in_this_process_leaves_nothing(
     file = tmp_path / "switchboard.toml"
     file.write_text(toml(tables))
     settings = config.load(file, {})
+    gc.collect()  # what other tests left for later goes now, and not while this one counts
     threads, descriptors = set(threading.enumerate()), descriptors_of("self")
     closing = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -73,7 +75,7 @@ async def test_r29_a_house_in_this_process_leaves_nothing(
         closing.set()
     gc.collect()
     assert {thread for thread in threading.enumerate() if not thread.name.startswith("Trio thread")} <= threads
-    assert descriptors_of("self") == descriptors
+    assert list((Counter(descriptors_of("self")) - Counter(descriptors)).elements()) == []
     assert [pid for pid in children_of(os.getpid()) if str(directory) in _words(pid)] == []
     assert refuses_connections(url)
     if database:
