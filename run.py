@@ -65,7 +65,7 @@ from switchboard.database.opening import EmbeddedServer
 from switchboard.endpoint import Endpoint
 from switchboard.errors import ConfigError, StartError
 from switchboard.http.access import Access
-from switchboard.http.application import agents, application
+from switchboard.http.application import agents, lanes
 from switchboard.last_resort import LastResort
 from switchboard.listeners import Listening, open_listeners
 from switchboard.mcp import application as mcp
@@ -216,7 +216,7 @@ async def _keep_house(
         host=settings.server.host,
         payload_bytes_max=settings.limits.payload_bytes,
     )
-    app = application(
+    ways_in = lanes(
         settings=settings,
         access=access,
         database=database,
@@ -257,7 +257,8 @@ async def _keep_house(
         Actor(
             name="front_door",
             run=front_door(
-                app=app,
+                app=ways_in.general,
+                express=ways_in.express.serve,
                 listeners=listening.listeners,
                 closing=closing,
                 drain_seconds=grace_seconds * DRAIN_SHARE,

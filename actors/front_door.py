@@ -54,27 +54,39 @@ BODY_CHUNKS_QUEUED_MAX = 10
 _log = structlog.get_logger("front_door")
 
 
+Express = Callable[[GuardedStream, trio.Event], Awaitable[bool]]
+"""Serves a connection by itself for as long as it can; True when the rest of it is Hypercorn's."""
+
+
 def front_door(
-    *, app: Application, listeners: Sequence[trio.SocketListener], closing: trio.Event, drain_seconds: float
+    *,
+    app: Application,
+    express: Express | None = None,
+    listeners: Sequence[trio.SocketListener],
+    closing: trio.Event,
+    drain_seconds: float,
 ) -> Callable[..., Awaitable[None]]:
     """The front door's `run`: serves the ASGI application `app` on `listeners` until `closing` is set.
+
+    Each connection begins in the `express` lane, where there is one, and goes over to Hypercorn when that lane gives it up.
 
     Then it closes the listeners, ends idle connections, lets requests in flight finish for `drain_seconds`, cancels
     what is left, and returns. If it crashes or is cancelled the listeners stay open, and it can be run again.
     `app` gets no lifespan events; whatever it needs at start is done before.
     """
-    return partial(_run, app=app, listeners=listeners, closing=closing, drain_seconds=drain_seconds)
+    return partial(_run, app=app, express=express, listeners=listeners, closing=closing, drain_seconds=drain_seconds)
 
 
 async def _run(
     *,
     app: Application,
+    express: Express | None,
     listeners: Sequence[trio.SocketListener],
     closing: trio.Event,
     drain_seconds: float,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    house = _House(app=app, closing=closing, connections_max=_connections_max())
+    house = _House(app=app, express=express, closing=closing, connections_max=_connections_max())
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as doors:
             for listener in listeners:
@@ -105,6 +117,7 @@ class _House:
     """What the connections of one run share. It is also Hypercorn's application."""
 
     app: Application
+    express: Express | None
     closing: trio.Event
     connections_max: int
     config: Config = attrs.field(factory=lambda: _hypercorn_config())
@@ -120,22 +133,27 @@ class _House:
         stream = GuardedStream(socket_stream, scope=scope)
         self.streams.add(stream)
         try:
-            server = TCPServer(
-                self,
-                self.config,
-                self.context,
-                ConnectionState({"connection": stream}),
-                # The annotation asks for a TLS stream; without a handshake to do it takes any stream with a socket.
-                cast("Any", stream),
-            )
             with scope:
-                await contain(server.run, failed=partial(self.report, "connection failed"))
+                await contain(partial(self._serve, stream), failed=partial(self.report, "connection failed"))
             await stream.finish()
         finally:
             stream.socket.close()
             self.streams.discard(stream)
             if not self.streams:
                 self._emptied.set()
+
+    async def _serve(self, stream: GuardedStream) -> None:
+        if self.express is not None and not await self.express(stream, self.closing):
+            return
+        server = TCPServer(
+            self,
+            self.config,
+            self.context,
+            ConnectionState({"connection": stream}),
+            # The annotation asks for a TLS stream; without a handshake to do it takes any stream with a socket.
+            cast("Any", stream),
+        )
+        await server.run()
 
     async def __call__(
         self,

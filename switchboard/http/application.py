@@ -20,7 +20,9 @@ from switchboard.http.agent_todos import AgentTodos, Defaults
 from switchboard.http.bodies import LargeBodies
 from switchboard.http.call import Ledger
 from switchboard.http.delivery import Undo, delivering
+from switchboard.http.desk import Desk
 from switchboard.http.exchange import Application
+from switchboard.http.express_lane import ExpressLane
 from switchboard.http.hearing import Hearing
 from switchboard.http.hooks import Hooks, Limits
 from switchboard.http.machine import Beat, Machine, json_bytes
@@ -29,7 +31,7 @@ from switchboard.http.operator_endpoints import OperatorEndpoints
 from switchboard.http.operator_events import OperatorEvents
 from switchboard.http.operator_todos import OperatorTodos
 from switchboard.http.operator_webhooks import OperatorWebhooks
-from switchboard.http.shell import Shell
+from switchboard.http.shell import quart_application
 from switchboard.sealing import Sealer
 from switchboard.store import webhooks
 from switchboard.supervisor import ActorHealth
@@ -48,6 +50,14 @@ class Agents:
     large_bodies: LargeBodies = attrs.field(factory=LargeBodies)
 
 
+@attrs.frozen(kw_only=True)
+class Lanes:
+    """The two ways into the same handlers: the general one, as an ASGI application, and the express lane."""
+
+    general: Application
+    express: ExpressLane
+
+
 def agents(*, settings: Config, database: Database, ledger: Ledger, ring: Callable[[Ring], None], room: WaitingRoom) -> Agents:
     """The handlers of everything that agents ask."""
     defaults, transact = _defaults(settings), database.transact
@@ -58,7 +68,7 @@ def agents(*, settings: Config, database: Database, ledger: Ledger, ring: Callab
     )
 
 
-def application(
+def lanes(
     *,
     settings: Config,
     access: Access,
@@ -74,8 +84,8 @@ def application(
     sealer: Sealer,
     asked_by_agents: Agents,
     beside: Mapping[str, Application],
-) -> Application:
-    """The ASGI application of the whole contract; `beside` are those that serve a path of their own, below which is nothing."""
+) -> Lanes:
+    """The whole contract; `beside` are the applications that serve a path of their own, below which is nothing."""
     defaults, transact = _defaults(settings), database.transact
 
     def forget(endpoint_id: UUID) -> None:
@@ -84,12 +94,11 @@ def application(
         room.refuse(endpoint_id)
         tell_others(endpoint_id)
 
-    shell = Shell(
+    desk = Desk(
         access=access,
         large_bodies=asked_by_agents.large_bodies,
         payload_bytes_max=settings.limits.payload_bytes,
         batch_body_bytes_max=settings.limits.batch_body_bytes,
-        hook_body_bytes_max=settings.webhooks.max_body_bytes,
     )
     tenants = OperatorEndpoints(transact=transact, forget=forget, drain=partial(sweeps.drain, database))
     any_todos = OperatorTodos(ledger=ledger, transact=transact, defaults=defaults, ring=ring)
@@ -119,7 +128,11 @@ def application(
         *routes.machine_routes(machine),
     ]
     machine.openapi = json_bytes(openapi.describe(table))
-    return delivering(_by_path(beside, shell.application(table)), undo)
+    app = quart_application(desk, table, hook_body_bytes_max=settings.webhooks.max_body_bytes)
+    return Lanes(
+        general=delivering(_by_path(beside, app), undo),
+        express=ExpressLane(desk=desk, routes=table, undo=undo),
+    )
 
 
 def _by_path(beside: Mapping[str, Application], others: Application) -> Application:

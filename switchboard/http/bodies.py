@@ -55,20 +55,23 @@ class LargeBodies:
 
 async def read_body(chunks: AsyncIterable[bytes], *, declared: int | None, bytes_max: int) -> bytes:
     """The body, no more of it than `bytes_max`, within `BODY_SECONDS_MAX`."""
-    too_large = TooLarge(detail=f"The body is over {bytes_max} bytes.")
-    if declared is not None and declared > bytes_max:
-        raise too_large
+    check_size(declared or 0, bytes_max=bytes_max)
     parts: list[bytes] = []
     size = 0
     with trio.move_on_after(BODY_SECONDS_MAX) as patience:
         async for chunk in chunks:
             size += len(chunk)
-            if size > bytes_max:
-                raise too_large
+            check_size(size, bytes_max=bytes_max)
             parts.append(chunk)
     if patience.cancelled_caught:
         raise Invalid(detail=f"The body did not arrive within {BODY_SECONDS_MAX:.0f} seconds.", field="body", status=400)
     return b"".join(parts)
+
+
+def check_size(size: int, *, bytes_max: int) -> None:
+    """Raises `TooLarge` for a body of more than `bytes_max`."""
+    if size > bytes_max:
+        raise TooLarge(detail=f"The body is over {bytes_max} bytes.")
 
 
 def check_encoding(encoding: str | None) -> None:

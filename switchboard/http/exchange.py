@@ -39,6 +39,11 @@ _ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+(/.*)?", re.IGNORECASE)
 _HOST = re.compile(rb"(|\[[0-9A-Fa-f:.]{2,45}\]|([A-Za-z0-9_-]{1,63}\.){0,8}[A-Za-z0-9_-]{1,63}\.?)(:[0-9]{0,5})?")
 
 
+def is_host(value: bytes) -> bool:
+    """Whether a Host header names a host."""
+    return _HOST.fullmatch(value) is not None
+
+
 class ServerStream(Protocol):
     """What the server knows of one request. An HTTP/2 client can give up one of many, and its answers wait in a buffer."""
 
@@ -190,7 +195,7 @@ async def _serve(app: Application, scope: Any, exchange: Exchange) -> None:
         await _refuse_websocket(exchange)
     elif not _to_origin_form(scope):
         await exchange.answer_problem(400, "Invalid request", "invalid", "The request target is not a path.")
-    elif not all(_HOST.fullmatch(value) for name, value in scope["headers"] if name == b"host"):
+    elif not all(is_host(value) for name, value in scope["headers"] if name == b"host"):
         await exchange.answer_problem(400, "Invalid request", "invalid", "The Host header is not a host name.")
     else:
         await app(scope, exchange.receive, exchange.send)

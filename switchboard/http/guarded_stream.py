@@ -69,6 +69,7 @@ class GuardedStream:
         self.requests = 0
 
         self._stream = stream
+        self._unread = b""
         self._scope = scope
         self._ended = False
         self._orderly = False
@@ -86,6 +87,10 @@ class GuardedStream:
         """Bytes from the client, b"" when it hung up. Raises ClosedResourceError when our side has ended."""
         if self._ended:
             raise trio.ClosedResourceError("our side of the connection has ended")
+        if self._unread:
+            data, self._unread = self._unread, b""
+            await trio.lowlevel.checkpoint()
+            return data
         try:
             data = bytes(await self._stream.receive_some(max_bytes))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -97,6 +102,10 @@ class GuardedStream:
             self._head_since = trio.current_time()
             self._set_clock()
         return data
+
+    def unread(self, data: bytes) -> None:
+        """Gives back what was read, for whoever reads next. Its clocks run on."""
+        self._unread = data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of `data`, each part within its bound.

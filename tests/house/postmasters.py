@@ -16,7 +16,7 @@ from switchboard.database import embedded
 from switchboard.database.embedded import EmbeddedPostgres
 from switchboard.state_dir import prepare
 from tests.house import facts
-from tests.houses import House
+from tests.houses import House, wait_until
 
 
 def postmaster_of(house: House) -> int:
@@ -34,9 +34,11 @@ def conninfo_of(house: House) -> str:
 
 def freeze(postmaster: int) -> list[int]:
     """SIGSTOP to a whole server; returns its processes."""
-    stopped: list[int] = []
-    # The main process first, so that it makes no more children while they are counted.
-    for pid in [postmaster, *children_of(postmaster)]:
+    # The main process first, and stopped for sure, so that it makes no more children while they are counted.
+    os.kill(postmaster, signal.SIGSTOP)
+    wait_until(lambda: _stat(postmaster)[0] == "T", what="the stop of the main process")
+    stopped = [postmaster]
+    for pid in children_of(postmaster):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
             stopped.append(pid)
@@ -56,11 +58,15 @@ def children_of(parent: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                # The name, in parentheses, may hold anything; the fields after it are plain.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == parent:
+                if int(_stat(int(entry.name))[1]) == parent:
                     found.append(int(entry.name))
     return found
+
+
+def _stat(pid: int) -> list[str]:
+    """A process's state, its parent, and what else the kernel says of it."""
+    # The name, in parentheses, may hold anything; the fields after it are plain.
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 @attrs.define(eq=False)

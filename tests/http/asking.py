@@ -143,7 +143,7 @@ async def many(house: House, agent: Agent, *, timeout_seconds: float = 30.0) -> 
     """A client for many requests at once on as many connections."""
     async with httpx.AsyncClient(
         base_url=house.url,
-        headers={"Authorization": f"Bearer {agent.credential}"},
+        headers={"Authorization": f"Bearer {agent.credential}", **agent.lane_headers},
         timeout=timeout_seconds,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
         trust_env=False,
@@ -162,6 +162,7 @@ def request_bytes(agent: Agent, path: str, body: Mapping[str, Any]) -> bytes:
     """A whole POST for a plain socket: costs next to nothing to send, and can be cut wherever a test likes."""
     content = json.dumps(body)
     head = f"POST {path} HTTP/1.1\r\nHost: house\r\nAuthorization: Bearer {agent.credential}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in agent.lane_headers.items())
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n{content}".encode()
 
 

@@ -12,7 +12,7 @@ import attrs
 import structlog
 import trio
 
-from actors.front_door import front_door
+from actors.front_door import Express, front_door
 from switchboard import log
 from switchboard.listeners import open_listeners
 from switchboard.supervisor import Actor, ActorHealth, supervise
@@ -94,11 +94,11 @@ class Door:
 
 
 @asynccontextmanager
-async def open_door(app: Any, *, drain_seconds: float = 5.0) -> AsyncIterator[Door]:
+async def open_door(app: Any, *, express: Express | None = None, drain_seconds: float = 5.0) -> AsyncIterator[Door]:
     """`app` behind a supervised front door on a port of its own, closed in order afterwards; 30 s are enough for it all."""
     listening = await open_listeners("127.0.0.1", 0)
     door = Door(port=listening.port, closing=trio.Event(), health={}, ended=trio.Event())
-    run = front_door(app=app, listeners=listening.listeners, closing=door.closing, drain_seconds=drain_seconds)
+    run = front_door(app=app, express=express, listeners=listening.listeners, closing=door.closing, drain_seconds=drain_seconds)
     try:
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:

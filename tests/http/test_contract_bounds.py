@@ -187,9 +187,15 @@ FIELDS = list(fields())
 
 
 @pytest.fixture(scope="module")
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
+
+
+@pytest.fixture(scope="module")
 def agent(house: House) -> Agent:
     """The endpoint of all these requests, with plenty to claim."""
-    made = house.vend("bounds")
+    made = house.vend()
     made.http.post("/v1/todos/batch", json={"todos": [{"queue": "plenty"} for _ in range(100)]})
     return made
 

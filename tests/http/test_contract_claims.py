@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,9 +11,8 @@ import httpx
 import pytest
 import trio
 
-from tests.houses import Agent, House, Opener, no_leftovers
+from tests.houses import Agent, House, Opener
 from tests.http.asking import (
-    CALM,
     LEASE_FIELDS,
     NEVER_MINTED,
     TODO_FIELDS,
@@ -35,12 +32,9 @@ FINISHES = ("complete", "fail", "release")
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
-    """A house without sweeps: what a back-dated row becomes is the request's doing alone."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
 
 
 @pytest.fixture

@@ -58,6 +58,12 @@ MARKER = "m4rk3r-7d1f"
 
 
 @pytest.fixture(scope="module")
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
+
+
+@pytest.fixture(scope="module")
 def agent(house: House) -> Agent:
     """One endpoint for all."""
     return house.vend()

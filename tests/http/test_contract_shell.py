@@ -1,17 +1,13 @@
-"""The shell around handlers, on a real socket with handlers of the test's own: every error's answer, and R15's last look."""
+"""What stands around handlers, through either lane, with handlers of the test's own: every error's answer, R15's last look."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
 
-import attrs
 import pytest
 import trio
-from msgspec import Struct, json
 
 from switchboard.errors import (
     BlamesOne,
@@ -27,88 +23,24 @@ from switchboard.errors import (
     Unavailable,
     Unsupported,
 )
-from switchboard.http.access import Access
-from switchboard.http.bodies import LargeBodies
-from switchboard.http.call import Call, Reply, Route
-from switchboard.http.delivery import delivering
-from switchboard.http.requests import NoBody, NoQuery
-from switchboard.http.shell import Shell
-from switchboard.todo import Todo
-from tests.http.door import Client, Door, open_door, until
+from switchboard.http.call import Call, Reply
+from tests.http.door import until
+from tests.http.shop import LANES, Lane, Said, claims, open_shop
+
+pytestmark = pytest.mark.parametrize("lane", LANES)
 
 SECRET = "what only the operator may know"
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What these handlers say."""
-
-    said: str
+Handle = Callable[[Call[Any, Any]], Awaitable[Reply]]
 
 
-@attrs.define(eq=False)
-class Shop:
-    """A door behind which one handler does what the test says, and the claims that were taken back."""
-
-    door: Door | None = None
-    handle: Callable[[], Awaitable[Reply]] | None = None
-    undone: list[Todo] = attrs.field(factory=list)
-
-    async def handler(self, _call: Call[Any, Any]) -> Reply:
-        assert self.handle is not None
-        return await self.handle()
-
-    def undo(self, todos: Sequence[Todo]) -> None:
-        self.undone.extend(todos)
-
-    async def ask(self) -> tuple[int, dict[str, str], dict[str, Any]]:
-        """One request, its status, headers and body."""
-        assert self.door is not None
-        status, headers, body = await self.door.ask(b"POST /do HTTP/1.1\r\nhost: house\r\ncontent-length: 0\r\n\r\n")
-        return status, headers, json.decode(body, type=dict[str, Any])
-
-
-@asynccontextmanager
-async def open_shop() -> AsyncIterator[Shop]:
-    """A shop that is closed in order."""
-
-    async def nobody(_sha256: bytes) -> None:
-        await trio.lowlevel.checkpoint()
-
-    shop = Shop()
-    shell = Shell(
-        access=Access(find=nobody, operator_token="sbo_x"),
-        large_bodies=LargeBodies(),
-        payload_bytes_max=1 << 20,
-        batch_body_bytes_max=1 << 20,
-        hook_body_bytes_max=1 << 20,
-    )
-    route = Route(
-        method="POST",
-        path="/do",
-        handler=shop.handler,
-        who="anyone",
-        summary="Does what the test says.",
-        body=NoBody,
-        body_optional=True,
-        query=NoQuery,
-        replies={200: Answer},
-    )
-    async with open_door(delivering(shell.application([route]), shop.undo)) as door:
-        shop.door = door
-        yield shop
-
-
-def raises(error: Exception) -> Callable[[], Awaitable[Reply]]:
-    async def handle() -> Reply:
+def raises(error: Exception) -> Handle:
+    async def handle(_call: Call[Any, Any]) -> Reply:
         await trio.lowlevel.checkpoint()
         raise error
 
     return handle
-
-
-def claims() -> tuple[Todo, ...]:
-    values: dict[str, Any] = dict.fromkeys(field.name for field in attrs.fields(Todo))
-    return (Todo(**(values | {"id": uuid4(), "endpoint_id": uuid4(), "lease_token": uuid4(), "payload_read": True})),)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +62,9 @@ def claims() -> tuple[Todo, ...]:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
-async def test_every_error_has_its_answer(logged: io.StringIO, error: Exception, status: int, code: str) -> None:
+async def test_every_error_has_its_answer(lane: Lane, logged: io.StringIO, error: Exception, status: int, code: str) -> None:
     """Problem+json with the contract's word; Retry-After on 429 and 503 (R32), WWW-Authenticate on 401."""
-    async with open_shop() as shop:
+    async with open_shop(lane) as shop:
         shop.handle = raises(error)
         answered, headers, body = await shop.ask()
     assert (answered, headers["content-type"]) == (status, "application/problem+json")
@@ -144,18 +76,18 @@ async def test_every_error_has_its_answer(logged: io.StringIO, error: Exception,
     assert (body.get("state"), body.get("already")) == (("done", True) if status == 409 else (None, None))
 
 
-async def test_a_bug_is_500_and_says_nothing(logged: io.StringIO) -> None:
+async def test_a_bug_is_500_and_says_nothing(lane: Lane, logged: io.StringIO) -> None:
     """R30, R28: the caller hears `internal` and no detail; the operator finds the whole story in the log; others are served."""
-    async with open_shop() as shop:
+    async with open_shop(lane) as shop:
         shop.handle = raises(RuntimeError(SECRET))
         status, headers, body = await shop.ask()
         assert (status, body["code"]) == (500, "internal")
         assert "detail" not in body
         assert SECRET not in str(body) + str(headers)
 
-        async def fine() -> Reply:
+        async def fine(_call: Call[Any, Any]) -> Reply:
             await trio.lowlevel.checkpoint()
-            return Reply(content=Answer(said="fine"))
+            return Reply(content=Said(said="fine"))
 
         shop.handle = fine
         assert (await shop.ask())[2] == {"said": "fine"}
@@ -163,13 +95,13 @@ async def test_a_bug_is_500_and_says_nothing(logged: io.StringIO) -> None:
     assert SECRET in logged.getvalue()
 
 
-async def test_an_answer_that_was_taken_keeps_its_claims(logged: io.StringIO) -> None:
+async def test_an_answer_that_was_taken_keeps_its_claims(lane: Lane, logged: io.StringIO) -> None:
     """R15: delivered is delivered."""
-    async with open_shop() as shop:
+    async with open_shop(lane) as shop:
 
-        async def claim() -> Reply:
+        async def claim(_call: Call[Any, Any]) -> Reply:
             await trio.lowlevel.checkpoint()
-            return Reply(content=Answer(said="yours"), claims=claims())
+            return Reply(content=Said(said="yours"), claims=claims())
 
         shop.handle = claim
         for _ in range(20):
@@ -178,22 +110,21 @@ async def test_an_answer_that_was_taken_keeps_its_claims(logged: io.StringIO) ->
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])
-async def test_an_answer_that_nobody_took_is_undone(logged: io.StringIO, moment: str) -> None:
+async def test_an_answer_that_nobody_took_is_undone(lane: Lane, logged: io.StringIO, moment: str) -> None:
     """R15: the client hangs up before the answer is there, or while it is being written: its claims go back, once."""
-    async with open_shop() as shop:
-        assert shop.door is not None
+    async with open_shop(lane) as shop:
         asked, go_on = trio.Event(), trio.Event()
         mine = claims()
 
-        async def claim() -> Reply:
+        async def claim(_call: Call[Any, Any]) -> Reply:
             asked.set()
             with trio.CancelScope(shield=True):  # as a transaction in its thread
                 await go_on.wait()
-            return Reply(content=Answer(said="x" * (8 << 20)), claims=mine)
+            return Reply(content=Said(said="x" * (8 << 20)), claims=mine)
 
         shop.handle = claim
         async with shop.door.client() as client:
-            await client.send(b"POST /do HTTP/1.1\r\nhost: house\r\ncontent-length: 0\r\n\r\n")
+            await client.send(shop.request())
             await asked.wait()
             if moment == "during":
                 go_on.set()
@@ -203,23 +134,17 @@ async def test_an_answer_that_nobody_took_is_undone(logged: io.StringIO, moment:
     assert shop.undone == list(mine)
 
 
-async def test_a_client_that_asks_again_on_the_same_connection_keeps_its_claims(logged: io.StringIO) -> None:
+async def test_a_client_that_asks_again_on_the_same_connection_keeps_its_claims(lane: Lane, logged: io.StringIO) -> None:
     """Keep-alive: each answer is looked at for itself."""
-    async with open_shop() as shop:
+    async with open_shop(lane) as shop:
 
-        async def claim() -> Reply:
+        async def claim(_call: Call[Any, Any]) -> Reply:
             await trio.lowlevel.checkpoint()
-            return Reply(content=Answer(said="yours"), claims=claims())
+            return Reply(content=Said(said="yours"), claims=claims())
 
         shop.handle = claim
-        assert shop.door is not None
         async with shop.door.client() as client:
-            await _ask_twice(client)
+            for _ in range(2):
+                await client.send(shop.request())
+                assert (await client.read())[0] == 200
     assert shop.undone == []
-
-
-async def _ask_twice(client: Client) -> None:
-    for _ in range(2):
-        await client.send(b"POST /do HTTP/1.1\r\nhost: house\r\ncontent-length: 0\r\n\r\n")
-        status, _, _ = await client.read()
-        assert status == 200

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import trio
 
-from tests.houses import Agent, House, Opener, no_leftovers
+from tests.houses import Agent, House
 from tests.http.asking import (
-    CALM,
     NEVER_MINTED,
     TODO_FIELDS,
     dead_letter,
@@ -32,12 +29,9 @@ CREATE_LOOP_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
-    """A house without sweeps."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
 
 
 def test_a_create_answers_the_whole_todo(house: House) -> None:

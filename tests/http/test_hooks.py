@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from tests.houses import Agent, House, Opener, no_leftovers
+from tests.houses import Agent, House, Opener
 from tests.http.asking import CALM, execute, problem
 from tests.http.pushing import KEY, SIGN, Hook, event, generic, github, hexed, hook, slack, standard, stripe
 
@@ -19,12 +18,9 @@ SIGNED = sorted(set(SIGN) - {"token"})
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
+def house(calm_house: House) -> House:
     """A house without sweeps."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+    return calm_house
 
 
 @pytest.fixture

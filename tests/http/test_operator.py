@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +10,7 @@ import httpx
 import pytest
 
 from switchboard.endpoint import CREDENTIAL_PREFIX
-from tests.houses import Agent, House, Opener, no_leftovers
+from tests.houses import Agent, House, Opener
 from tests.http.asking import (
     CALM,
     NEVER_MINTED,
@@ -31,12 +29,9 @@ HEARD_OF_SECONDS_MAX = 1.0
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
+def house(calm_house: House) -> House:
     """A house without sweeps."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+    return calm_house
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,12 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
+
+
+@pytest.fixture(scope="module")
 def agent(house: House) -> Agent:
     """One endpoint for all payloads: each stored one is a neighbour of the others."""
     return house.vend()

@@ -6,26 +6,22 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.houses import Agent, House, Opener, no_leftovers, wait_until
-from tests.http.asking import CALM, address, execute, locked_todos, post, problem, request_bytes, row
+from tests.houses import Agent, House, wait_until
+from tests.http.asking import address, execute, locked_todos, post, problem, request_bytes, row
 
 BACK_SECONDS_MAX = 5
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
-    """A house without sweeps, so that nothing but the undo can bring a todo back: leases last five minutes here."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
 
 
 @pytest.fixture

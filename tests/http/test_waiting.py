@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 from uuid import uuid4
@@ -13,7 +12,7 @@ import httpx
 import pytest
 import trio
 
-from tests.houses import Agent, House, Opener, no_leftovers
+from tests.houses import Agent, House, Opener
 from tests.http.asking import CALM, dead_letter, execute, let_lapse, let_window_pass, many, problem
 
 AT_ONCE_SECONDS = 0.5
@@ -24,12 +23,9 @@ SEATED_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
-    """A house without sweeps."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+def house(each_lane: House) -> House:
+    """A house without sweeps, asked through either lane."""
+    return each_lane
 
 
 @pytest.fixture
