@@ -1,13 +1,14 @@
 """Claim: by id, or the next ones of some queues. SPEC-0003 Atomic Claim with FOR UPDATE SKIP LOCKED; R4, R9, R11, R12.
 
-A claim is two steps in one transaction: probes that lock exactly what will be taken and step over what others hold, then
-one conditional update. Claims of one (endpoint, queues) in a batch share the probes for the sum of what they want, and
-are dealt the rows in order.
+Most claims want one todo and find it at the head of a pool: one statement locks and takes. What that leaves short, and
+every other claim, is two steps in one transaction: probes that lock exactly what will be taken and step over what others
+hold, then one conditional update. Claims of one (endpoint, queues) in a batch share the statements for the sum of what they
+want, and are dealt the rows in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -22,6 +23,8 @@ from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.store.rows import Row, fetch, todos_by_ordinal
 from switchboard.todo import CLAIM_ANSWER_PAYLOAD_BYTES_MAX, Todo
 
+_TAKE_HEAD_IN_QUEUE: Final = load("claims/take_head_in_queue")
+_TAKE_HEAD_ANYWHERE: Final = load("claims/take_head_anywhere")
 _OWNERS_WITH_ASSIGNED: Final = load("claims/owners_with_assigned")
 _LOCK_IN_QUEUE: Final = load("claims/lock_pending_in_queue")
 _LOCK_IN_QUEUES: Final = load("claims/lock_pending_in_queues")
@@ -41,6 +44,12 @@ class _Scope:
     endpoint_id: UUID
     queues: tuple[str, ...]
     owner: str | None
+
+
+_Pool = tuple[UUID, tuple[str, ...]]
+"""An endpoint and the queues asked for, in order; none: any."""
+
+_Probe = Callable[[Session, _Scope, int], list[Row]]
 
 
 @attrs.frozen
@@ -107,16 +116,52 @@ def _refusal(command: ClaimOne, row: Row | None) -> QueueError:
 
 def _claim_next(session: Session, nexts: Sequence[tuple[int, ClaimNext]], turns: OverdueTurns) -> dict[int, Outcome]:
     dealt: dict[int, list[Todo]] = {ordinal: [] for ordinal, _ in nexts}
-    scopes = list(_by_scope(session, nexts).items())
+    looked: set[_Pool] = set()
+    overdue_first: set[_Pool] = set()
+    for pool, members in _by_pool(nexts).items():
+        if turns.overdue_first(pool):
+            overdue_first.add(pool)
+        elif len(pool[1]) <= 1 and all(command.limit == 1 for _, command in members):
+            looked.add(pool)
+            for place, todo in _take_heads(session, pool, [command for _, command in members]).items():
+                dealt[members[place][0]].append(todo)
+    left = [(ordinal, command) for ordinal, command in nexts if not dealt[ordinal]]
+    scopes = list(_by_scope(session, left).items()) if left else []
     # Scopes of one endpoint overlap, and a lock hides no row from its own transaction: each takes before the next one looks.
     for apart in rounds_of([scope.endpoint_id for scope, _ in scopes]):
         picks: list[_Pick] = []
         for scope, members in (scopes[place] for place in apart):
             wanted = sum(command.limit for _, command in members)
-            picks += _deal(members, _lock(session, scope, wanted, turns))
+            picks += _deal(members, _lock(session, scope, wanted, _probes(scope, looked, overdue_first)))
         for place, todo in sorted(_take(session, picks).items()):
             dealt[picks[place].ordinal].append(todo)
     return {ordinal: Claimed(todos=tuple(todos)) for ordinal, todos in dealt.items()}
+
+
+def _by_pool(nexts: Sequence[tuple[int, ClaimNext]]) -> dict[_Pool, list[tuple[int, ClaimNext]]]:
+    pools: dict[_Pool, list[tuple[int, ClaimNext]]] = {}
+    for ordinal, command in nexts:
+        pools.setdefault((command.endpoint_id, _queues_of(command)), []).append((ordinal, command))
+    return pools
+
+
+def _queues_of(command: ClaimNext) -> tuple[str, ...]:
+    return tuple(sorted(set(command.queues)))
+
+
+def _take_heads(session: Session, pool: _Pool, commands: Sequence[ClaimNext]) -> dict[int, Todo]:
+    """The oldest todos of a pool for claims of one each, by place; none for an owner who has something assigned."""
+    endpoint_id, queues = pool
+    values: dict[str, object] = {
+        "endpoint_id": endpoint_id,
+        "limit": len(commands),
+        "owners": [command.owner for command in commands],
+        "tokens": [uuid4() for _ in commands],
+        "leases": [command.lease_seconds for command in commands],
+    }
+    if queues:
+        return todos_by_ordinal(fetch(session, _TAKE_HEAD_IN_QUEUE, values | {"queue": queues[0]}))
+    return todos_by_ordinal(fetch(session, _TAKE_HEAD_ANYWHERE, values))
 
 
 def _by_scope(session: Session, nexts: Sequence[tuple[int, ClaimNext]]) -> dict[_Scope, list[tuple[int, ClaimNext]]]:
@@ -130,16 +175,23 @@ def _by_scope(session: Session, nexts: Sequence[tuple[int, ClaimNext]]) -> dict[
     scopes: dict[_Scope, list[tuple[int, ClaimNext]]] = {}
     for ordinal, command in nexts:
         owner = command.owner if (command.endpoint_id, command.owner) in apart else None
-        scope = _Scope(command.endpoint_id, tuple(sorted(set(command.queues))), owner)
+        scope = _Scope(command.endpoint_id, _queues_of(command), owner)
         scopes.setdefault(scope, []).append((ordinal, command))
     return scopes
 
 
-def _lock(session: Session, scope: _Scope, wanted: int, turns: OverdueTurns) -> list[Row]:
+def _probes(scope: _Scope, looked: Set[_Pool], overdue_first: Set[_Pool]) -> Sequence[_Probe]:
+    """What is looked at, in order: pending first, but at least once a second what is overdue (R9)."""
+    pool = (scope.endpoint_id, scope.queues)
+    if pool in overdue_first:
+        return (_lock_due, _lock_lapsed, _lock_pending)
+    if pool in looked and scope.owner is None:  # a moment ago, and there was not enough
+        return (_lock_due, _lock_lapsed)
+    return (_lock_pending, _lock_due, _lock_lapsed)
+
+
+def _lock(session: Session, scope: _Scope, wanted: int, probes: Sequence[_Probe]) -> list[Row]:
     """Up to `wanted` claimable rows, locked. Each probe looks only for what those before it left short (R9)."""
-    probes = [_lock_pending, _lock_due, _lock_lapsed]
-    if turns.overdue_first((scope.endpoint_id, scope.queues)):
-        probes = [_lock_due, _lock_lapsed, _lock_pending]
     rows: list[Row] = []
     for probe in probes:
         if len(rows) < wanted:

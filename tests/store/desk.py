@@ -11,6 +11,7 @@ import attrs
 from psycopg.rows import dict_row
 
 from switchboard.commands import (
+    Claim,
     Claimed,
     ClaimNext,
     ClaimOne,
@@ -137,6 +138,10 @@ class Desk:
         )
         (outcome,) = claiming.claim(self.session, [command], self.turns)
         return outcome
+
+    def ask_claims(self, *commands: Claim) -> list[Outcome]:
+        """The outcomes of several claims in one transaction."""
+        return claiming.claim(self.session, commands, self.turns)
 
     def hold(self, *commands: Held) -> list[Outcome]:
         """The outcomes of a batch of holder's verbs."""

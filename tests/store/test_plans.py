@@ -13,7 +13,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from switchboard.commands import Complete, CreateTodo, Fail, Heartbeat, Held, Moved, Release, Undo
+from switchboard.commands import Claimed, ClaimNext, Complete, CreateTodo, Fail, Heartbeat, Held, Moved, Release, Undo
 from switchboard.database.border import Session
 from switchboard.errors import Conflict
 from switchboard.store import attending, creating, sweeping
@@ -31,6 +31,8 @@ BATCH = 100
 OVERDUE, OVERDUE_OF_OTHERS = 200, 1_000
 
 EXPECTED_INDEXES = {
+    "claims/take_head_in_queue": {"todos_pool_queue", "todos_assigned", "ctid"},
+    "claims/take_head_anywhere": {"todos_pool_any", "todos_assigned", "ctid"},
     "claims/lock_pending_in_queue": {"todos_pool_queue", "todos_assigned"},
     "claims/lock_pending_in_queues": {"todos_pool_queue", "todos_assigned"},
     "claims/lock_pending_leftover": {"todos_pool_queue", "todos_assigned"},
@@ -197,6 +199,15 @@ ONES: dict[str, Work] = {
 }
 
 
+def _claim_many_heads(desk: Desk, world: World) -> None:
+    for queues in (("third",), ()):
+        desk.claim(world.big, *queues)  # whose turn may be what is overdue
+        commands = [
+            ClaimNext(endpoint_id=world.big, owner=f"worker-{n}", lease_seconds=60, queues=queues) for n in range(BATCH)
+        ]
+        assert all(isinstance(outcome, Claimed) and outcome.todos for outcome in desk.ask_claims(*commands))
+
+
 def _claim_many_in_queue(desk: Desk, world: World) -> None:
     for _ in range(2):
         assert len(desk.claim(world.big, "third", limit=BATCH)) == BATCH
@@ -250,6 +261,7 @@ def _create(desk: Desk, world: World) -> None:
 
 
 BATCHES: dict[str, Work] = {
+    "claim heads": _claim_many_heads,
     "claim in a queue": _claim_many_in_queue,
     "claim in queues": _claim_many_in_queues,
     "claim anywhere": _claim_many_anywhere,
