@@ -28,7 +28,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from switchboard.http.exchange import Application, Exchange, serve_exchange
-from switchboard.http.guarded_stream import GuardedStream
+from switchboard.http.guarded_stream import LOOK_SECONDS, GuardedStream
 from switchboard.supervisor import contain
 from switchboard.throttle import Throttle
 
@@ -88,6 +88,7 @@ async def _run(
 ) -> None:
     house = _House(app=app, express=express, closing=closing, connections_max=_connections_max())
     async with trio.open_nursery() as connections:
+        connections.start_soon(house.keep_time)
         async with trio.open_nursery() as doors:
             for listener in listeners:
                 doors.start_soon(_accept, listener, house, connections)
@@ -126,12 +127,14 @@ class _House:
     # One for each event's name, of which there are few.
     throttles: dict[str, Throttle] = attrs.field(factory=dict)
     _emptied: trio.Event = attrs.field(factory=trio.Event)
+    _filled: trio.Event = attrs.field(factory=trio.Event)
 
     async def serve(self, socket_stream: trio.SocketStream) -> None:
         """Serve one connection to its end. Whatever happens in it stays in it."""
         scope = trio.CancelScope()
         stream = GuardedStream(socket_stream, scope=scope)
         self.streams.add(stream)
+        self._filled.set()
         try:
             with scope:
                 await contain(partial(self._serve, stream), failed=partial(self.report, "connection failed"))
@@ -195,6 +198,17 @@ class _House:
         suppressed = self.throttles.setdefault(event, Throttle()).take()
         if suppressed is not None:
             _log.warning(event, fault=_fault(error), suppressed=suppressed)
+
+    async def keep_time(self) -> None:
+        """Looks at the deadlines of all connections, while there are any."""
+        while True:
+            while not self.streams:
+                self._filled = trio.Event()
+                await self._filled.wait()
+            await trio.sleep(LOOK_SECONDS)
+            now = trio.current_time()
+            for stream in tuple(self.streams):
+                stream.look(now)
 
     async def wait_empty(self) -> None:
         """Wait until no connection is left."""

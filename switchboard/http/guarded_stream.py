@@ -3,7 +3,8 @@
 Hypercorn shields its sends from cancellation, keeps no clock on a slow head, and can leave a task waiting for ever for a
 connection that is gone, or for itself. So the clocks, and the word on whether the client is still there, live here, in
 the stream that it is given. While no request is running, one deadline hangs over everything that serves the connection,
-wherever in the HTTP library it is.
+wherever in the HTTP library it is. The front door looks at these deadlines a few times a second (`look`): a timer for each
+would cost more than many a request.
 
 What ends a connection, and what is left to do then:
 
@@ -16,6 +17,7 @@ APPLICATION_SECONDS_MAX to notice.
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -26,6 +28,8 @@ import trio
 # The client must take SEND_CHUNK_BYTES in this time: 6 KiB a second. A slower one is cut off.
 SEND_SECONDS_MAX = 10.0
 SEND_CHUNK_BYTES = 65_536
+
+RECEIVE_BYTES_MAX = 65_536
 
 # A request's head must be complete this long after the connection, or after its first byte on a connection in use.
 HEAD_SECONDS_MAX = 10.0
@@ -47,6 +51,9 @@ LINGER_QUIET_SECONDS_MAX = 1.0
 # How long an answer that is being written may go on when the client is gone.
 CUT_SECONDS = 0.25
 
+# How often the front door looks at the deadlines of its connections.
+LOOK_SECONDS = 0.1
+
 # How long an application may go on with a request whose client is gone, before it is cancelled.
 APPLICATION_SECONDS_MAX = 30.0
 
@@ -56,6 +63,8 @@ _HUNG_UP_STATES = frozenset({7, 8, 9, 11})
 
 class GuardedStream:
     """A Trio stream over a connected TCP socket, as Hypercorn's connection object takes it.
+
+    It takes the socket out of a `trio.SocketStream`, which has set it up.
 
     `broken`: a send failed or took too long, so an answer may not have arrived. `gone`: nobody is left to answer
     (`broken`, or the client hung up). `scope` is the cancel scope around everything that serves this connection.
@@ -68,7 +77,6 @@ class GuardedStream:
         self.http2 = False
         self.requests = 0
 
-        self._stream = stream
         self._unread = b""
         self._scope = scope
         self._ended = False
@@ -77,8 +85,10 @@ class GuardedStream:
         self._idle_since = trio.current_time()
         # A new connection owes us a head; afterwards the clock runs from a head's first byte.
         self._head_since: float | None = self._idle_since
-        self._sending: trio.CancelScope | None = None
-        self._sent = trio.Event()
+        # Until when its tasks may go on if nothing happens, and until when the client must take what is being sent.
+        self._due = math.inf
+        self._send_due = math.inf
+        self._sent = trio.lowlevel.ParkingLot()
         self._lingering: trio.CancelScope | None = None
         self._answers: dict[trio.CancelScope, tuple[float, bool]] = {}
         self._set_clock()
@@ -92,10 +102,10 @@ class GuardedStream:
             await trio.lowlevel.checkpoint()
             return data
         try:
-            data = bytes(await self._stream.receive_some(max_bytes))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            data = await self.socket.recv(RECEIVE_BYTES_MAX if max_bytes is None else max_bytes)
+        except (OSError, trio.ClosedResourceError) as error:
             self._hung_up()
-            raise
+            raise trio.BrokenResourceError("the connection failed") from error
         if not data:
             self._hung_up()
         elif self._head_since is None and not self.requests:
@@ -123,9 +133,12 @@ class GuardedStream:
             raise trio.BrokenResourceError("the client is gone")
         sent = False
         try:
-            with memoryview(data) as view:
-                for start in range(0, len(view), SEND_CHUNK_BYTES):
-                    await self._send_chunk(view[start : start + SEND_CHUNK_BYTES])
+            if len(data) <= SEND_CHUNK_BYTES:
+                await self._send_chunk(data)
+            else:
+                with memoryview(data) as view:
+                    for start in range(0, len(view), SEND_CHUNK_BYTES):
+                        await self._send_chunk(view[start : start + SEND_CHUNK_BYTES])
             sent = True
         finally:
             # Also when a cancellation cuts it short: half an answer is none.
@@ -174,13 +187,21 @@ class GuardedStream:
     async def wait_sent(self, is_sent: Callable[[], bool]) -> None:
         """Wait until `is_sent()`, asked after each send: HTTP/2 answers are written by a task of their own."""
         while not is_sent():
-            await self._sent.wait()
+            await self._sent.park()
+
+    def look(self, now: float) -> None:
+        """Ends what has had its time: everything that serves an idle connection, or a send that the client does not take."""
+        if now >= self._send_due:
+            self._send_due = math.inf
+            self.kill()
+        if now >= self._due:
+            self._due = math.inf
+            self._scope.cancel()
 
     def hurry(self) -> None:
         """The house is closing: shorter bounds from now on, and an idle connection ends at once."""
         self._closing = True
-        if self._sending is not None:
-            self._sending.deadline = min(self._sending.deadline, trio.current_time() + CLOSING_SEND_SECONDS_MAX)
+        self._send_due = min(self._send_due, trio.current_time() + CLOSING_SEND_SECONDS_MAX)
         if self._lingering is not None:
             self._lingering.deadline = min(self._lingering.deadline, trio.current_time() + CLOSING_LINGER_SECONDS_MAX)
         if not self.requests:
@@ -207,18 +228,20 @@ class GuardedStream:
         finally:
             self.socket.close()
 
-    async def _send_chunk(self, chunk: memoryview) -> None:
-        bound = CLOSING_SEND_SECONDS_MAX if self._closing else SEND_SECONDS_MAX
-        with chunk, trio.CancelScope(deadline=trio.current_time() + bound) as self._sending:
-            try:
-                await self._stream.send_all(chunk)
-            finally:
-                sending, self._sending = self._sending, None
-                self._sent.set()
-                self._sent = trio.Event()
-        if sending.cancelled_caught:
-            self.kill()
-            raise trio.BrokenResourceError("the client does not read")
+    async def _send_chunk(self, chunk: bytes | bytearray | memoryview) -> None:
+        now = trio.current_time()
+        self._send_due = now + (CLOSING_SEND_SECONDS_MAX if self._closing else SEND_SECONDS_MAX)
+        try:
+            sent = await self.socket.send(chunk)
+            while sent < len(chunk):
+                with memoryview(chunk) as view, view[sent:] as rest:
+                    sent += await self.socket.send(rest)
+        except (OSError, trio.ClosedResourceError) as error:
+            raise trio.BrokenResourceError("the client does not read, or is gone") from error
+        finally:
+            self._send_due = math.inf
+            if self.http2:
+                self._sent.unpark_all()
         for scope, (seconds, http2) in self._answers.items():
             if not http2:
                 scope.deadline = trio.current_time() + seconds
@@ -229,8 +252,8 @@ class GuardedStream:
             while True:
                 with trio.move_on_after(LINGER_QUIET_SECONDS_MAX) as quiet:
                     try:
-                        more = await self._stream.receive_some(SEND_CHUNK_BYTES)
-                    except (trio.BrokenResourceError, trio.ClosedResourceError):
+                        more = await self.socket.recv(RECEIVE_BYTES_MAX)
+                    except (OSError, trio.ClosedResourceError):
                         return
                 if quiet.cancelled_caught or not more:
                     return
@@ -241,15 +264,15 @@ class GuardedStream:
             if not self.requests:
                 self._scope.cancel()
             else:
-                self._scope.deadline = min(self._scope.deadline, trio.current_time() + APPLICATION_SECONDS_MAX)
+                self._due = min(self._due, trio.current_time() + APPLICATION_SECONDS_MAX)
         elif self.requests:
-            self._scope.deadline = float("inf")
+            self._due = math.inf
         elif self._closing:
-            self._scope.deadline = self._idle_since + CLOSING_IDLE_SECONDS_MAX
+            self._due = self._idle_since + CLOSING_IDLE_SECONDS_MAX
         elif self._head_since is not None and not self.http2:
-            self._scope.deadline = self._head_since + HEAD_SECONDS_MAX
+            self._due = self._head_since + HEAD_SECONDS_MAX
         else:
-            self._scope.deadline = self._idle_since + IDLE_SECONDS_MAX
+            self._due = self._idle_since + IDLE_SECONDS_MAX
 
     def _end(self) -> None:
         if self._ended:
