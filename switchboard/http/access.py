@@ -27,8 +27,11 @@ class Access:
             seconds=REMEMBERED_SECONDS, entries_max=REMEMBERED_MAX
         )
 
-    async def endpoint(self, authorization: str | None) -> Endpoint:
-        """The endpoint whose credential this is. Raises `Unauthorized`, or `Unavailable` when nobody can tell."""
+    async def endpoint(self, authorization: str | None) -> tuple[Endpoint, bytes]:
+        """The endpoint whose credential this is, and the credential's digest.
+
+        Raises `Unauthorized`, or `Unavailable` when nobody can tell.
+        """
         credential = _bearer(authorization)
         if not credential.startswith(CREDENTIAL_PREFIX):
             raise Unauthorized(detail="This needs an endpoint's credential: Authorization: Bearer sbk_…")
@@ -36,7 +39,7 @@ class Access:
         endpoint = await self._remembered.get(sha256, lambda: self._find(sha256))
         if endpoint is None:
             raise Unauthorized(detail="This credential is unknown, or its endpoint was revoked.")
-        return endpoint
+        return endpoint, sha256
 
     def operator(self, authorization: str | None) -> None:
         """Raises `Unauthorized` unless this is the operator's token."""
@@ -46,11 +49,6 @@ class Access:
     def forget(self) -> None:
         """Drops what is remembered, after a revoke or a rotation has committed."""
         self._remembered.forget()
-
-
-def credential_of(authorization: str | None) -> bytes:
-    """The digest of the credential in the header. Raises `Unauthorized` where there is none."""
-    return digest(_bearer(authorization))
 
 
 def _bearer(authorization: str | None) -> str:

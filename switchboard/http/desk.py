@@ -20,7 +20,7 @@ import structlog
 from switchboard.endpoint import Endpoint
 from switchboard.errors import Invalid, QueueError, Unsupported
 from switchboard.http import wire
-from switchboard.http.access import Access, credential_of
+from switchboard.http.access import Access
 from switchboard.http.bodies import BODY_OVERHEAD_BYTES, LargeBodies, check_encoding, check_size, read_body
 from switchboard.http.call import Arrival, Call, Reply, Route
 from switchboard.http.decoding import decode_body, decode_query
@@ -79,7 +79,7 @@ class Desk:
 
     async def _answer(self, route: Route, request: Request, leave_if_small: Callable[[int], None]) -> Reply:
         authorization = request.header("authorization")
-        caller = await self._caller(route, authorization)
+        caller, credential_sha256 = await self._caller(route, authorization)
         query = decode_query(request.query, route.query)
         body = NoBody() if route.body is None else await self._body(route, route.body, request, leave_if_small)
         call = Call(
@@ -87,19 +87,19 @@ class Desk:
             body=body,
             query=query,
             caller=caller,
-            credential_sha256=credential_of(authorization) if route.who == "agent" else b"",
+            credential_sha256=credential_sha256,
             arrival=request.arrival,
         )
         if request.attended is None or not getattr(body, "wait_seconds", 0):
             return await reply_of(route.handler, call, place=route.path)
         return await request.attended(partial(_told, route, call))
 
-    async def _caller(self, route: Route, authorization: str | None) -> Endpoint | None:
+    async def _caller(self, route: Route, authorization: str | None) -> tuple[Endpoint | None, bytes]:
         if route.who == "agent":
             return await self._access.endpoint(authorization)
         if route.who == "operator":
             self._access.operator(authorization)
-        return None
+        return None, b""
 
     async def _body(
         self, route: Route, kind: type[msgspec.Struct], request: Request, leave_if_small: Callable[[int], None]

@@ -50,7 +50,7 @@ class ExpressLane:
         """
         talk = _Talk(stream)
         while True:
-            head = read_head(talk.buffer)
+            head = read_head(talk.buffer) if talk.buffer else "more"
             if head == "more":
                 if not await talk.more():
                     return False

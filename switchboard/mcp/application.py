@@ -10,7 +10,7 @@ import trio
 
 from switchboard.endpoint import Endpoint
 from switchboard.errors import Invalid, QueueError, Unsupported
-from switchboard.http.access import Access, credential_of
+from switchboard.http.access import Access
 from switchboard.http.bodies import BODY_OVERHEAD_BYTES, LargeBodies, check_encoding, read_body
 from switchboard.http.delivery import delivery_of
 from switchboard.http.exchange import Receive, Send
@@ -54,25 +54,26 @@ class McpApplication:
             if scope["method"] not in _METHODS:
                 raise Unsupported(detail="This address does not take that method.", status=405)
             check_origin(headers.get(b"origin"), headers.get(b"host"), configured_host=self._host)
-            endpoint = await self._access.endpoint(headers.get(b"authorization"))
+            caller = await self._access.endpoint(headers.get(b"authorization"))
             check_encoding(headers.get(b"content-encoding"))
             declared = headers.get(b"content-length", "")
             size = int(declared) if declared.isdecimal() else None
             async with self._large_bodies.room(size, chunked=b"transfer-encoding" in headers) as leave_if_small:
                 body = await read_body(_Chunks(receive), declared=size, bytes_max=body_bytes_max(self._payload_bytes_max))
                 leave_if_small(len(body))
-                await self._serve(scope, headers, endpoint, take_arguments(body), receive, send)
+                await self._serve(scope, headers, caller, take_arguments(body), receive, send)
         except QueueError as error:
             allow = (("Allow", ", ".join(_METHODS)),) if isinstance(error, Unsupported) and error.status == 405 else ()
             await send_problem(send, error, *allow)
 
     async def _serve(
-        self, scope: Any, headers: dict[bytes, str], endpoint: Endpoint, taken: Taken, receive: Receive, send: Send
+        self, scope: Any, headers: dict[bytes, str], caller: tuple[Endpoint, bytes], taken: Taken, receive: Receive, send: Send
     ) -> None:
+        endpoint, credential_sha256 = caller
         spoken = await self._spoken()
         exchange = McpExchange(
             endpoint=endpoint,
-            credential_sha256=credential_of(headers.get(b"authorization")),
+            credential_sha256=credential_sha256,
             delivery=delivery_of(scope),
             taken=taken,
             payload_bytes_max=self._payload_bytes_max,
