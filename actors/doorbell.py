@@ -60,6 +60,11 @@ class Seen(Protocol):
         """Credentials that are no longer good."""
         ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing else waits."""
+        ...
+
 
 Look = Callable[[Sequence[Scope], Set[tuple[UUID, bytes]]], Awaitable[Seen]]
 
@@ -116,10 +121,13 @@ class Doorbell:
                 )
                 self.dropped = 0
             if len(self._room):
+                scopes = self._room.look_begins()
                 try:
-                    seen = await self._look(self._room.scopes(), self._room.credentials())
+                    seen = await self._look(scopes, self._room.credentials())
                 except SwitchboardError:
+                    self._room.look_ended(scopes, None)
                     continue  # the pulse tells that the database is away, and nobody can be told of work that nobody can see
+                self._room.look_ended(scopes, [head.ring for head in seen.heads] if seen.complete else None)
                 self._make_up_for(seen)
 
     def _make_up_for(self, seen: Seen) -> None:

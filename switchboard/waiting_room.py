@@ -35,6 +35,8 @@ SHOWN_MAX: Final = 100
 LOOK_FOR_LISTENERS: Final = 25
 PACE_SECONDS_PER_LISTENER: Final = 0.01
 PACE_SECONDS_MAX: Final = 1.0
+QUIET_SECONDS_MAX: Final = 2.0
+"""So long after the last look it is still believed that a line is quiet; the next look is due before."""
 
 Line = tuple[UUID, str | None, str | None]
 """Endpoint, queue (None: any of its queues), and the owner for whom a todo is assigned (None: todos that are anybody's)."""
@@ -138,6 +140,10 @@ class WaitingRoom:
         self._present: dict[UUID, dict[Attendant, None]] = {}
         self._seats = count()
         self._listeners = 0
+        # Lines in which the last look found nothing, if they have been attended and not rung ever since; and until when.
+        self._quiet: set[Line] = set()
+        self._quiet_until = -math.inf
+        self._rung: set[Line] = set()
         self.closed = False
 
     def enter(self, waiter: Waiter) -> None:
@@ -146,8 +152,31 @@ class WaitingRoom:
         self._admit(waiter)
         self._line_up(waiter)
 
+    def is_quiet(self, waiter: Waiter) -> bool:
+        """Whether nothing waits for it, as far as the last look for others in all of its lines tells.
+
+        Somebody has stood in each of them ever since, so that no ring was missed. What no ring tells (a lease that lapsed
+        meanwhile, a ring that was lost) the next look sees, which is for this waiter too. So ten thousand who ask again
+        and again cost the database nothing.
+        """
+        return trio.current_time() < self._quiet_until and all(line in self._quiet for line in waiter.lines())
+
+    def look_begins(self) -> list[Scope]:
+        """What to look for, for everybody."""
+        self._rung = set()
+        return self.scopes()
+
+    def look_ended(self, scopes: Iterable[Scope], found: Iterable[Ring] | None) -> None:
+        """What a look for these scopes has found; None: that nobody can tell."""
+        self._quiet = set()
+        if found is not None:
+            lines = {(scope.endpoint_id, scope.queue, scope.owner) for scope in scopes}
+            attended = {line for line in lines if line in self._waiting or line in self._listening}
+            self._quiet = attended.difference(self._rung, chain.from_iterable(_lines_of(ring) for ring in found))
+            self._quiet_until = trio.current_time() + QUIET_SECONDS_MAX
+
     def wait_again(self, waiter: Waiter) -> None:
-        """Back to its old seat, after a wake that led to nothing."""
+        """Back to its old seat, before it looks at what it was woken for: whatever rings meanwhile wakes it again."""
         waiter.bell = trio.Event()
         if self.closed or waiter.refused:
             waiter.bell.set()
@@ -186,6 +215,7 @@ class WaitingRoom:
                 del listeners[attendant]
                 if not listeners:
                     del self._listening[line]
+                    self._unattended(line)
 
     def ring(self, *rings: Ring) -> Sequence[Ring]:
         """All listeners that may claim one of these todos hear of it, and one waiter is woken for each.
@@ -197,6 +227,8 @@ class WaitingRoom:
             alike.setdefault((ring.endpoint_id, ring.queue, ring.assignee), []).append(ring)
         told: list[Ring] = []
         for together in alike.values():
+            self._rung.update(_lines_of(together[0]))
+            self._quiet.difference_update(_lines_of(together[0]))
             what = Told(together)
             listeners = list(self._listeners_of(together[0]))
             for listener in listeners:
@@ -291,6 +323,12 @@ class WaitingRoom:
                 del waiting[place]
                 if not waiting:
                     del self._waiting[line]
+                    self._unattended(line)
+
+    def _unattended(self, line: Line) -> None:
+        """Rings of an endpoint that nobody attends for are not even noted: it is not known any longer that it is quiet."""
+        if line not in self._waiting and line not in self._listening:
+            self._quiet.discard(line)
 
 
 def _send_off(attendant: Attendant) -> None:

@@ -27,7 +27,7 @@ from switchboard.http.agent_todos import Defaults, results_reply
 from switchboard.http.call import Call, Ledger, Reply
 from switchboard.rounds import rounds_of
 from switchboard.todo import NOWHERE, Ring, Todo
-from switchboard.waiting_room import Waiter, WaitingRoom
+from switchboard.waiting_room import QUIET_SECONDS_MAX, Waiter, WaitingRoom
 
 V = TypeVar("V", bound=HolderVerb)
 
@@ -64,14 +64,20 @@ class AgentClaims:
             owner=command.owner,
         )
         until = trio.current_time() + wait_seconds
+        claimed = Claimed()
+        known = wait_seconds >= QUIET_SECONDS_MAX and self._room.is_quiet(waiter)
         # Inside before the first look, so that nothing that becomes pending after it goes unheard.
         self._room.enter(waiter)
         acting_on: Ring | None = None
         try:
             while True:
-                acting_on, waiter.heard = waiter.heard, None
-                claimed = await self._claim_now(command)
-                acting_on = None
+                if not known:
+                    acting_on, waiter.heard = waiter.heard, None
+                    if acting_on is not None:  # back in line, again before the look
+                        self._room.wait_again(waiter)
+                    claimed = await self._claim_now(command)
+                    acting_on = None
+                known = False
                 if claimed.todos or self._room.closed:
                     return claimed
                 with trio.move_on_at(until) as patience:

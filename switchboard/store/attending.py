@@ -37,15 +37,17 @@ class Head:
 
 @attrs.frozen(kw_only=True)
 class Seen:
-    """What one look saw: todos that wait, and credentials that are no longer good."""
+    """What one look saw: todos that wait, and credentials that are no longer good. `complete`: all heads that there are."""
 
     heads: Sequence[Head]
     refused: Sequence[Credential]
+    complete: bool
 
 
 def look(session: Session, scopes: Sequence[Scope], credentials: Iterable[Credential]) -> Seen:
     """One look for everybody: two statements, however many attend."""
-    return Seen(heads=_heads(session, scopes), refused=refused(session, credentials))
+    heads = _heads(session, scopes)
+    return Seen(heads=heads, refused=refused(session, credentials), complete=len(heads) < HEADS_MAX)
 
 
 def already_waiting(

@@ -19,6 +19,7 @@ from switchboard.waiting_room import (
     LOOK_FOR_LISTENERS,
     PACE_SECONDS_MAX,
     PACE_SECONDS_PER_LISTENER,
+    QUIET_SECONDS_MAX,
     RINGS_BUFFERED_MAX,
     Attendant,
     Listener,
@@ -296,6 +297,7 @@ class Head:
 class Seen:
     heads: list[Head]
     refused: list[tuple[UUID, bytes]]
+    complete: bool
 
 
 @attrs.define
@@ -306,14 +308,19 @@ class Database:
     since: float = 0.0
     refused: list[tuple[UUID, bytes]] = attrs.field(factory=list)
     away: bool = False
+    complete: bool = True
     looks: int = 0
+    gate: trio.Event | None = None
+    """Until it is set no look comes back."""
 
     async def look(self, _scopes: Sequence[Scope], _credentials: Set[tuple[UUID, bytes]]) -> Seen:
         self.looks += 1
         await trio.lowlevel.checkpoint()
         if self.away:
             raise Unavailable(detail="away")
-        return Seen([Head(ring, trio.current_time() - self.since) for ring in self.lost], self.refused)
+        if self.gate is not None:
+            await self.gate.wait()
+        return Seen([Head(ring, trio.current_time() - self.since) for ring in self.lost], self.refused, self.complete)
 
 
 async def test_a_ring_reaches_the_room(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom) -> None:
@@ -439,3 +446,68 @@ async def test_it_ends_only_by_cancellation(autojump_clock: MockClock, room: Wai
         await trio.sleep(1_000)
         nursery.cancel_scope.cancel()
     assert ended == []
+
+
+def newcomer(*queues: str, owner: str = "w1") -> Waiter:
+    """A waiter that has not sat down yet."""
+    return Waiter(endpoint_id=ALICE, credential_sha256=CREDENTIAL, queues=frozenset(queues), owner=owner)
+
+
+async def test_a_line_is_quiet_while_a_look_and_no_ring_says_so(
+    autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom
+) -> None:
+    """Who comes into a line that others stand in need not look; a ring, the last one's leaving, an outage end that."""
+    database = Database()
+    doorbell = Doorbell(room, look=database.look)
+    await nursery.start(doorbell.run)
+    waiter = seat(room, ALICE, "work")
+    assert not room.is_quiet(newcomer("work"))
+    await trio.sleep(LOOK_SECONDS + 0.1)
+    assert room.is_quiet(newcomer("work"))
+    assert not room.is_quiet(newcomer("work", owner="w2"))
+    assert not room.is_quiet(newcomer("work", "other"))
+    assert not room.is_quiet(newcomer())
+
+    room.ring(ring_for(queue="work", assignee="somebody else"))
+    assert room.is_quiet(newcomer("work"))
+    room.ring(ring_for(queue="work", assignee="w1"))
+    assert not room.is_quiet(newcomer("work"))
+    room.leave(waiter)
+
+    waiter = seat(room, ALICE, "work")
+    await trio.sleep(LOOK_SECONDS + 0.1)
+    assert room.is_quiet(newcomer("work"))
+    room.leave(waiter)  # a ring would not even be noted now
+    assert not room.is_quiet(newcomer("work"))
+
+    waiter = seat(room, ALICE, "work")
+    await trio.sleep(LOOK_SECONDS + 0.1)
+    assert room.is_quiet(newcomer("work"))
+    database.away = True
+    await trio.sleep(LOOK_SECONDS)
+    assert not room.is_quiet(newcomer("work"))
+
+
+@pytest.mark.parametrize("why", ["it waits", "it rang meanwhile", "there is more", "the look hangs"])
+async def test_a_line_is_not_quiet(autojump_clock: MockClock, nursery: trio.Nursery, room: WaitingRoom, why: str) -> None:
+    """Where the look saw something, or not all, or does not come back, or something rang since it began."""
+    database = Database(complete=why != "there is more", gate=trio.Event())
+    doorbell = Doorbell(room, look=database.look)
+    await nursery.start(doorbell.run)
+    seat(room, ALICE, "work")
+    assert database.gate is not None
+    database.gate.set()
+    await trio.sleep(LOOK_SECONDS + 0.1)
+    assert room.is_quiet(newcomer("work")) is (why != "there is more")
+    database.gate = trio.Event()
+    if why == "it waits":
+        database.lost = [ring_for(queue="work")]
+    await trio.sleep(LOOK_SECONDS)
+    if why == "it rang meanwhile":
+        room.ring(ring_for(queue="work"))
+    if why == "the look hangs":
+        await trio.sleep(QUIET_SECONDS_MAX)
+    else:
+        database.gate.set()
+        await wait_all_tasks_blocked()
+    assert not room.is_quiet(newcomer("work"))
