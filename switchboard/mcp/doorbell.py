@@ -22,13 +22,14 @@ from switchboard.waiting_room import Listener
 TODO_READY: Final = "notifications/switchboard/todo_ready"
 CHANNEL: Final = "notifications/claude/channel"
 CHANNEL_CAPABILITY: Final = "claude/channel"
+ATTACHED: Final = b": attached\r\n\r\n"
+"""A comment: from here on the session hears every ring. Clients skip it, and proxies see that the stream is alive."""
 
 
 async def ring_through(hearing: Hearing, listener: Listener, tell: Callable[[bytes], Awaitable[None]]) -> None:
     """Tells a session what it hears, until that is over. A client that does not read is cut off by the front door."""
     first = await hearing.waiting_if_seen(listener)
-    if first:
-        await tell(events_of(first))
+    await tell(ATTACHED + events_of(first))
     while (pieces := await hearing.news(listener, events_of)) is not None:
         for piece in pieces:
             await tell(piece)

@@ -167,5 +167,7 @@ async def attached(house: House, agent: Agent, session: Talk | None = None) -> A
         assert response.status_code == 200
         stream = Stream(response)
         nursery.start_soon(stream.read)
+        with trio.fail_after(5):
+            await stream.news.wait()  # what already waited has been heard: nothing is told twice from here on
         yield stream
         nursery.cancel_scope.cancel()
