@@ -29,6 +29,7 @@ from hypercorn.typing import ConnectionState
 
 from switchboard.http.exchange import Application, Exchange, serve_exchange
 from switchboard.http.guarded_stream import LOOK_SECONDS, GuardedStream
+from switchboard.http.hang_ups import HangUps
 from switchboard.supervisor import contain
 from switchboard.throttle import Throttle
 
@@ -89,6 +90,7 @@ async def _run(
     house = _House(app=app, express=express, closing=closing, connections_max=_connections_max())
     async with trio.open_nursery() as connections:
         connections.start_soon(house.keep_time)
+        connections.start_soon(house.hang_ups.run)
         async with trio.open_nursery() as doors:
             for listener in listeners:
                 doors.start_soon(_accept, listener, house, connections)
@@ -124,6 +126,7 @@ class _House:
     config: Config = attrs.field(factory=lambda: _hypercorn_config())
     context: WorkerContext = attrs.field(factory=lambda: WorkerContext(None))
     streams: set[GuardedStream] = attrs.field(factory=set)
+    hang_ups: HangUps = attrs.field(factory=HangUps)
     # One for each event's name, of which there are few.
     throttles: dict[str, Throttle] = attrs.field(factory=dict)
     _emptied: trio.Event = attrs.field(factory=trio.Event)
@@ -132,7 +135,7 @@ class _House:
     async def serve(self, socket_stream: trio.SocketStream) -> None:
         """Serve one connection to its end. Whatever happens in it stays in it."""
         scope = trio.CancelScope()
-        stream = GuardedStream(socket_stream, scope=scope)
+        stream = GuardedStream(socket_stream, scope=scope, hang_ups=self.hang_ups)
         self.streams.add(stream)
         self._filled.set()
         try:

@@ -5,8 +5,8 @@ route of its own; keep-alive and pipelining included, one request after the othe
 general lane with all bytes read so far, and the connection stays there. Behind the desk both lanes are one: same handlers,
 same limits, same errors.
 
-A request takes no task of its own here. Only a claim that waits has one beside it, which hears when its client goes away;
-of any other request's client that is noticed when the answer is sent, at the latest, and what it claimed is undone (R15).
+A request takes no task of its own here. A claim that waits ends when its client goes away; of any other request's client that
+is noticed when the answer is sent, and what it claimed is undone (R15).
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from switchboard.http.express_framing import Head, read_head
 from switchboard.http.guarded_stream import GuardedStream
 
 READ_BYTES_MAX: Final = 64 * 1024
-READ_AHEAD_BYTES_MAX: Final = 64 * 1024
-"""How much a client that waits may send of its next requests before nobody reads it any more."""
 
 
 class _Gone(Exception):
@@ -109,19 +107,9 @@ class ExpressLane:
 
     async def _attended(self, talk: _Talk, handle: Callable[[], Awaitable[Reply]]) -> Reply:
         """The reply of a handler that may wait long; ends it when the client goes away."""
-        reply: Reply | None = None
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(talk.watch, nursery.cancel_scope)
-                reply = await handle()
-                nursery.cancel_scope.cancel()
-        except BaseException:
-            if reply is not None:  # the house closed in the very moment in which it was there
-                self._undo(reply.claims)
-            raise
-        if reply is None:
-            raise _Gone
-        return reply
+        with talk.stream.attended():
+            return await handle()
+        raise _Gone
 
     def _in_bytes(self, reply: Reply, *, close: bool) -> bytes:
         content: bytes = content_of(reply)
@@ -177,10 +165,3 @@ class _Talk:
             del self.buffer[: len(piece)]
             self.owed_bytes -= len(piece)
             yield piece
-
-    async def watch(self, scope: trio.CancelScope) -> None:
-        """Cancels `scope` when the client goes away. What it sends meanwhile is kept for its turn, within its bound."""
-        while len(self.buffer) < READ_AHEAD_BYTES_MAX:
-            if not await self.more():
-                scope.cancel()
-                return

@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 
 import trio
 
+from switchboard.http.hang_ups import HangUps
+
 # The client must take SEND_CHUNK_BYTES in this time: 6 KiB a second. A slower one is cut off.
 SEND_SECONDS_MAX = 10.0
 SEND_CHUNK_BYTES = 65_536
@@ -70,7 +72,7 @@ class GuardedStream:
     (`broken`, or the client hung up). `scope` is the cancel scope around everything that serves this connection.
     """
 
-    def __init__(self, stream: trio.SocketStream, *, scope: trio.CancelScope) -> None:
+    def __init__(self, stream: trio.SocketStream, *, scope: trio.CancelScope, hang_ups: HangUps) -> None:
         self.socket = stream.socket
         self.broken = False
         self.gone = False
@@ -79,6 +81,7 @@ class GuardedStream:
 
         self._unread = b""
         self._scope = scope
+        self._hang_ups = hang_ups
         self._ended = False
         self._orderly = False
         self._closing = False
@@ -167,6 +170,18 @@ class GuardedStream:
         self.requests -= 1
         self._idle_since = trio.current_time()
         self._set_clock()
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """While inside, the client's going ends it (quietly: `gone` says so), although nobody reads."""
+        with trio.CancelScope() as scope:
+
+            def hung_up() -> None:
+                self._hung_up()
+                scope.cancel()
+
+            with self._hang_ups.watching(self.socket.fileno(), hung_up):
+                yield
 
     @contextmanager
     def answering(self, scope: trio.CancelScope, *, seconds: float, http2: bool) -> Iterator[None]:
