@@ -132,10 +132,10 @@ class _House:
     _emptied: trio.Event = attrs.field(factory=trio.Event)
     _filled: trio.Event = attrs.field(factory=trio.Event)
 
-    async def serve(self, socket_stream: trio.SocketStream) -> None:
+    async def serve(self, client: trio.socket.SocketType) -> None:
         """Serve one connection to its end. Whatever happens in it stays in it."""
         scope = trio.CancelScope()
-        stream = GuardedStream(socket_stream, scope=scope, hang_ups=self.hang_ups)
+        stream = GuardedStream(client, scope=scope, hang_ups=self.hang_ups)
         self.streams.add(stream)
         self._filled.set()
         try:
@@ -263,7 +263,7 @@ async def _accept(listener: trio.SocketListener, house: _House, connections: tri
             house.report("too many connections", None)
             stream.socket.close()
             continue
-        connections.start_soon(house.serve, stream)
+        connections.start_soon(house.serve, stream.socket)
 
 
 def _hypercorn_config() -> Config:

@@ -66,14 +66,12 @@ _HUNG_UP_STATES = frozenset({7, 8, 9, 11})
 class GuardedStream:
     """A Trio stream over a connected TCP socket, as Hypercorn's connection object takes it.
 
-    It takes the socket out of a `trio.SocketStream`, which has set it up.
-
     `broken`: a send failed or took too long, so an answer may not have arrived. `gone`: nobody is left to answer
     (`broken`, or the client hung up). `scope` is the cancel scope around everything that serves this connection.
     """
 
-    def __init__(self, stream: trio.SocketStream, *, scope: trio.CancelScope, hang_ups: HangUps) -> None:
-        self.socket = stream.socket
+    def __init__(self, client: trio.socket.SocketType, *, scope: trio.CancelScope, hang_ups: HangUps) -> None:
+        self.socket = client
         self.broken = False
         self.gone = False
         self.http2 = False

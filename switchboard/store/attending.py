@@ -15,7 +15,7 @@ from switchboard.store.rows import fetch
 from switchboard.todo import Ring, canonical_id
 from switchboard.waiting_room import Scope
 
-_HEADS: Final = load("doorbell/heads")
+_LOOK: Final = load("doorbell/look")
 _PENDING: Final = load("doorbell/pending")
 _REFUSED: Final = load("doorbell/refused")
 
@@ -45,9 +45,18 @@ class Seen:
 
 
 def look(session: Session, scopes: Sequence[Scope], credentials: Iterable[Credential]) -> Seen:
-    """One look for everybody: two statements, however many attend."""
-    heads = _heads(session, scopes)
-    return Seen(heads=heads, refused=refused(session, credentials), complete=len(heads) < HEADS_MAX)
+    """One look for everybody: one statement, however many attend."""
+    given = list(credentials)
+    rows = fetch(session, _LOOK, _asked(scopes, given))
+    heads: list[Head] = []
+    gone: list[Credential] = []
+    for row in rows:
+        sha256, pending_seconds = row.pop("refused"), row.pop("pending_seconds")
+        if sha256 is None:
+            heads.append(Head(ring=Ring(**row), pending_seconds=pending_seconds))
+        else:
+            gone.append((row["endpoint_id"], bytes(sha256)))
+    return Seen(heads=heads, refused=gone, complete=len(heads) < HEADS_MAX)
 
 
 def already_waiting(
@@ -59,7 +68,7 @@ def already_waiting(
         for queue in queues or (None,)
         for whose in (None, owner)
     ]
-    rings = [head.ring for head in _heads(session, scopes)]
+    rings = [head.ring for head in look(session, scopes, ()).heads]
     return sorted(rings, key=lambda ring: ring.todo_id)[:limit]  # ids are of the time of their creation
 
 
@@ -76,7 +85,7 @@ def pending(session: Session, todos: Sequence[tuple[UUID, UUID]]) -> list[Ring]:
     return [Ring(**row) for row in fetch(session, _PENDING, values)]
 
 
-def _heads(session: Session, scopes: Sequence[Scope]) -> list[Head]:
+def _asked(scopes: Sequence[Scope], credentials: Sequence[Credential]) -> dict[str, object]:
     queues = [scope for scope in scopes if scope.owner is None and scope.queue is not None]
     anywhere = [scope for scope in scopes if scope.owner is None and scope.queue is None]
     owners = [scope for scope in scopes if scope.owner is not None]
@@ -84,7 +93,7 @@ def _heads(session: Session, scopes: Sequence[Scope]) -> list[Head]:
     for scope in scopes:
         if scope.owner is None and scope.waiters:
             overdue[scope.endpoint_id] += scope.waiters
-    values = {
+    return {
         "queue_endpoints": [scope.endpoint_id for scope in queues],
         "queues": [scope.queue for scope in queues],
         "queue_wanted": [scope.wanted for scope in queues],
@@ -96,7 +105,7 @@ def _heads(session: Session, scopes: Sequence[Scope]) -> list[Head]:
         "owner_wanted": [scope.wanted for scope in owners],
         "overdue_endpoints": list(overdue),
         "overdue_wanted": [min(waiters, OVERDUE_MAX) for waiters in overdue.values()],
+        "present_endpoints": [endpoint_id for endpoint_id, _ in credentials],
+        "credentials_sha256": [sha256 for _, sha256 in credentials],
         "limit": HEADS_MAX,
     }
-    rows = fetch(session, _HEADS, values)
-    return [Head(pending_seconds=row.pop("pending_seconds"), ring=Ring(**row)) for row in rows]

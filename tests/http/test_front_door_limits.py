@@ -131,11 +131,11 @@ async def test_a_restart_serves_on_the_same_listeners(monkeypatch: pytest.Monkey
     faults = [ValueError("a bug of the door itself")]
     serve = front_door_module._House.serve
 
-    async def faulty(house: Any, stream: trio.SocketStream) -> None:
+    async def faulty(house: Any, client: trio.socket.SocketType) -> None:
         if faults:
-            await stream.aclose()
+            client.close()
             raise faults.pop()
-        await serve(house, stream)
+        await serve(house, client)
 
     monkeypatch.setattr(front_door_module._House, "serve", faulty)
     async with open_door(App()) as door:
