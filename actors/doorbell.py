@@ -9,7 +9,6 @@ look ends those whose credential is no longer good (R17).
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Final, Protocol
 from uuid import UUID
@@ -23,8 +22,9 @@ from switchboard.waiting_room import Scope, WaitingRoom
 
 RINGS_WAITING_MAX: Final = 10_000
 LOOK_SECONDS: Final = 1.0
-REMEMBERED_MAX: Final = 20_000
-"""Todos of which is remembered when they rang last, so that a look tells listeners only of those that did not ring."""
+REMEMBERED_MAX: Final = 10_000
+"""Todos of which is remembered when they rang last, so that a look tells listeners only of those that did not ring: so many at
+the least, and a batch more than twice as many at the most."""
 RING_SECONDS_MAX: Final = 2.0
 """A ring comes this long after its commit at the latest, as far as telling a lost one from a late one goes."""
 COMMIT_SECONDS_MAX: Final = 0.25
@@ -77,7 +77,8 @@ class Doorbell:
         self._look = look
         self._inbox: list[Ring] = []
         self._rung = trio.Event()
-        self._rung_at: OrderedDict[UUID, float] = OrderedDict()
+        self._rung_at: dict[UUID, float] = {}
+        self._rung_before: dict[UUID, float] = {}
         self.dropped = 0
 
     def ring(self, ring: Ring) -> None:
@@ -103,14 +104,16 @@ class Doorbell:
                 self._rung = trio.Event()
                 # What a batch rang is told together, in one turn of the scheduler.
                 rings, self._inbox = self._inbox, []
-                for ring in self._room.ring(*rings):
-                    self._remember(ring)
+                self._remember(self._room.ring(*rings))
 
-    def _remember(self, ring: Ring) -> None:
-        self._rung_at[ring.todo_id] = trio.current_time()
-        self._rung_at.move_to_end(ring.todo_id)
+    def _remember(self, rings: Sequence[Ring]) -> None:
+        """Of many that come together each costs next to nothing: the oldest are forgotten by the thousand."""
+        self._rung_at.update(dict.fromkeys([ring.todo_id for ring in rings], trio.current_time()))
         if len(self._rung_at) > REMEMBERED_MAX:
-            self._rung_at.popitem(last=False)
+            self._rung_before, self._rung_at = self._rung_at, {}
+
+    def _rang_at(self, ring: Ring) -> float:
+        return self._rung_at.get(ring.todo_id, self._rung_before.get(ring.todo_id, -math.inf))
 
     async def _look_once_a_second(self) -> None:
         while True:
@@ -139,6 +142,6 @@ class Doorbell:
             self._room.wake(head.ring)
 
     def _tell_if_it_is_news(self, ring: Ring, since: float) -> None:
-        if self._rung_at.get(ring.todo_id, -math.inf) + RING_SECONDS_MAX < since:
-            self._remember(ring)
+        if self._rang_at(ring) + RING_SECONDS_MAX < since:
+            self._remember([ring])
             self._room.tell(ring, attended_before=since + COMMIT_SECONDS_MAX)

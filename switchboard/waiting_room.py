@@ -33,7 +33,8 @@ RINGS_BUFFERED_MAX: Final = 250
 SHOWN_MAX: Final = 100
 """What waits already, as far as a listener is told of it when it attaches, or has missed something."""
 LOOK_FOR_LISTENERS: Final = 25
-PACE_SECONDS_PER_LISTENER: Final = 0.01
+PACE_SECONDS_MIN: Final = 0.01
+PACE_SECONDS_PER_LISTENER: Final = 0.02
 PACE_SECONDS_MAX: Final = 1.0
 QUIET_SECONDS_MAX: Final = 2.0
 """So long after the last look it is still believed that a line is quiet; the next look is due before."""
@@ -265,7 +266,7 @@ class WaitingRoom:
 
         Telling costs each of them as much, however many rings it is: together they are to take a small part of a core only.
         """
-        return min(PACE_SECONDS_MAX, PACE_SECONDS_PER_LISTENER * self._listeners)
+        return min(PACE_SECONDS_MAX, max(PACE_SECONDS_MIN, PACE_SECONDS_PER_LISTENER * (self._listeners - 1)))
 
     def attended(self, endpoint_id: UUID) -> bool:
         """Whether anybody is here for this endpoint."""
