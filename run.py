@@ -190,10 +190,10 @@ async def _keep_house(
     doorbell = Doorbell(room, look=partial(_look, database))
     relay = _relay(database, partial(open_notices, conninfo, bounds), room, doorbell, access)
 
-    def ring(todo: Ring) -> None:
+    def ring(*todos: Ring) -> None:
         """Whatever became pending here is announced here and in the other processes."""
-        doorbell.ring(todo)
-        relay.tell(todo)
+        doorbell.ring(*todos)
+        relay.tell(*todos)
 
     ledger = Ledger(run_batch=_batches(database, OverdueTurns()), ring=ring)
     pulse = Pulse(partial(database.transact, health.look, capacity="vital"))

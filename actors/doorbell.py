@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence, Set
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -81,18 +83,19 @@ class Doorbell:
         self._rung_before: dict[UUID, float] = {}
         self.dropped = 0
 
-    def ring(self, ring: Ring) -> None:
-        """Announces a todo that became pending. Never waits, never fails: a ring that finds the inbox full is dropped.
+    def ring(self, *rings: Ring) -> None:
+        """Announces todos that became pending. Never waits, never fails: a ring that finds the inbox full is dropped.
 
         So is one that nobody of its endpoint attends for: whoever comes after it looks at the database after it too.
         """
-        if not self._room.attended(ring.endpoint_id):
-            return
-        if len(self._inbox) >= RINGS_WAITING_MAX:
-            self.dropped += 1
-            return
-        self._inbox.append(ring)
-        self._rung.set()
+        for endpoint_id, together in groupby(rings, attrgetter("endpoint_id")):
+            if not self._room.attended(endpoint_id):
+                continue
+            heard = list(together)
+            noted = heard[: max(0, RINGS_WAITING_MAX - len(self._inbox))]
+            self.dropped += len(heard) - len(noted)
+            self._inbox += noted
+            self._rung.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The actor: fans rings out, and once a second looks for those who attend. Ends only by cancellation."""

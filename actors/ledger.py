@@ -12,7 +12,7 @@ deadline covers all that.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Hashable, Sequence
 from typing import Final, Literal, Protocol, get_args
 
 import attrs
@@ -56,6 +56,12 @@ class RunBatch(Protocol):
     """Runs commands of one lane as one transaction: an outcome for each, in order, after the commit."""
 
     def __call__(self, lane: LaneName, commands: Sequence[Command], /) -> Awaitable[list[Outcome]]: ...
+
+
+class RingAll(Protocol):
+    """Announces todos that became pending, after their commit. Never waits, never fails."""
+
+    def __call__(self, *rings: Ring) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -125,7 +131,7 @@ def _lane_of(command: Command) -> LaneName:
 class Ledger:
     """The channel between callers and the store: `submit` on one side, `run` on the other."""
 
-    def __init__(self, *, run_batch: RunBatch, ring: Callable[[Ring], None]) -> None:
+    def __init__(self, *, run_batch: RunBatch, ring: RingAll) -> None:
         self._run_batch = run_batch
         self._ring = ring
         self._lanes: dict[LaneName, _Lane] = {name: _Lane(name) for name in get_args(LaneName)}
@@ -227,7 +233,13 @@ class Ledger:
         deadline = trio.current_time() + BATCH_SECONDS_MAX
         unanswered = list(batch)
         try:
-            for outcome in await self._outcomes(lane, [entry.command for entry in batch], deadline):
+            commands = [entry.command for entry in batch]
+            outcomes = await self._outcomes(lane, commands, deadline)
+            # After the commit, and all of a batch together: a ring for each todo by itself costs a listener's throughput.
+            rings = [ring for command, outcome in zip(commands, outcomes, strict=True) for ring in rings_of(command, outcome)]
+            if rings:
+                self._ring(*rings)
+            for outcome in outcomes:
                 self._answer(unanswered.pop(0), outcome)
         finally:
             # Only a bug or the end of the house gets here with anything left: no caller waits for what will not come.
@@ -279,9 +291,7 @@ class Ledger:
         return outcomes
 
     def _answer(self, entry: _Entry, outcome: Outcome) -> None:
-        """Hands an outcome over, after its commit; undoes a claim that nobody waits for any more; rings."""
-        for ring in rings_of(entry.command, outcome):
-            self._ring(ring)
+        """Hands an outcome over, after its commit; undoes a claim that nobody waits for any more."""
         if isinstance(entry.command, Undo):
             self._note_undo(entry.command, outcome)
         answer = entry.answer

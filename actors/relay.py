@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -67,13 +69,15 @@ class Relay:
         self._changed: set[UUID] = set()
         self._something = trio.Event()
 
-    def tell(self, ring: Ring) -> None:
-        """Others shall hear of this todo. Never waits, never fails."""
-        if self._gathered_ids < GATHERED_MAX:
-            ids = self._gathered.setdefault(ring.endpoint_id, {})
-            self._gathered_ids += ring.todo_id not in ids
-            ids[ring.todo_id] = None
-            self._something.set()
+    def tell(self, *rings: Ring) -> None:
+        """Others shall hear of these todos. Never waits, never fails; what is too much to gather is left to their looks."""
+        for endpoint_id, together in groupby(rings, attrgetter("endpoint_id")):
+            if self._gathered_ids < GATHERED_MAX:
+                ids = self._gathered.setdefault(endpoint_id, {})
+                before = len(ids)
+                ids.update(dict.fromkeys([ring.todo_id for ring in together]))
+                self._gathered_ids += len(ids) - before
+                self._something.set()
 
     def tell_changed(self, endpoint_id: UUID) -> None:
         """Others shall ask again for the credential of this endpoint: it was revoked or rotated (R17)."""

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from actors import ledger as ledger_module
-from actors.ledger import ANSWER_SECONDS_MAX, BATCH_SECONDS_MAX, WORKERS_PER_LANE, LaneName, Ledger
+from actors.ledger import ANSWER_SECONDS_MAX, BATCH_SECONDS_MAX, WORKERS_PER_LANE, LaneName, Ledger, RingAll
 from switchboard.commands import (
     Claimed,
     ClaimNext,
@@ -171,11 +171,20 @@ class Caller:
         return outcome
 
 
+def noted_in(rings: list[Ring]) -> RingAll:
+    """A bell that notes what rang."""
+
+    def ring(*more: Ring) -> None:
+        rings.extend(more)
+
+    return ring
+
+
 @pytest.fixture
 async def house(nursery: trio.Nursery) -> AsyncIterator[House]:
     """A ledger that runs until the test ends."""
     store, rings = Store(), list[Ring]()
-    house = House(store=store, rings=rings, ledger=Ledger(run_batch=store, ring=rings.append), nursery=nursery)
+    house = House(store=store, rings=rings, ledger=Ledger(run_batch=store, ring=noted_in(rings)), nursery=nursery)
     await nursery.start(house.ledger.run)
     yield house
     for gate in store.gates.values():  # what is held is uncancellable, as a thread is
@@ -387,7 +396,7 @@ async def test_it_ends_at_the_batchs_deadline(autojump_clock: MockClock, house: 
 async def test_what_it_did_before_a_bug_is_undone(autojump_clock: MockClock, house: House, nursery: trio.Nursery) -> None:
     """R15: claims that had committed one by one when a later one hit a bug belong to nobody."""
     store = Store(failures=[BlamesOne("22003"), None, Bug()])
-    ledger = Ledger(run_batch=store, ring=house.rings.append)
+    ledger = Ledger(run_batch=store, ring=noted_in(house.rings))
     caller = Caller(ledger, [claim(), claim(), claim()])
     nursery.start_soon(caller.submit)
     await fails(ledger)
@@ -472,7 +481,7 @@ async def test_an_error_of_one_command_is_its_own(autojump_clock: MockClock, hou
         await trio.lowlevel.checkpoint()
         return [Conflict(detail="no", state="done") for _ in commands]
 
-    ledger = Ledger(run_batch=refuses, ring=house.rings.append)
+    ledger = Ledger(run_batch=refuses, ring=noted_in(house.rings))
     await house.nursery.start(ledger.run)
     (outcome,) = await ledger.submit([heartbeat()])
     assert isinstance(outcome, Conflict)
@@ -485,7 +494,7 @@ async def test_a_bug_answers_its_callers_and_ends_the_actor(
 ) -> None:
     """Nobody waits for what will not come: 503, unknown; the supervisor restarts it, and what waited is served then."""
     store = Store(failures=[Bug()])
-    ledger = Ledger(run_batch=store, ring=house.rings.append)
+    ledger = Ledger(run_batch=store, ring=noted_in(house.rings))
     first = Caller(ledger, [create(title="first")])
     second = Caller(ledger, [heartbeat()])
     nursery.start_soon(first.submit)
@@ -503,7 +512,7 @@ async def test_a_bug_answers_its_callers_and_ends_the_actor(
 async def test_a_batch_under_way_when_the_actor_ends_is_answered(autojump_clock: MockClock) -> None:
     """The house closes: a thread cannot be cancelled, its batch commits, and its callers hear of it."""
     store = Store(seconds=1)
-    ledger = Ledger(run_batch=store, ring=lambda _ring: None)
+    ledger = Ledger(run_batch=store, ring=lambda *_rings: None)
     caller = Caller(ledger, [create()])
     async with trio.open_nursery() as nursery:
         async with trio.open_nursery() as actor:
@@ -762,7 +771,7 @@ async def test_a_release_at_the_cap_and_a_live_twin_do_not(autojump_clock: MockC
             for command in commands
         ]
 
-    ledger = Ledger(run_batch=store, ring=house.rings.append)
+    ledger = Ledger(run_batch=store, ring=noted_in(house.rings))
     await house.nursery.start(ledger.run)
     await ledger.submit([create()])
     await ledger.submit([Release(endpoint_id=ALICE, todo_id=uuid4())])
