@@ -1,0 +1,140 @@
+"""P12: the house and the other queues, durable, in the same rounds on the same server, and what each keeps and drops."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.bench.figures import Figure, turned
+from tests.bench.ground import Ground
+from tests.bench.peers import ourselves
+from tests.bench.venvs import NotInstalled, python_with, version_of
+from tests.houses import ROOT
+
+PEER_SECONDS_MAX: Final = 180
+COLUMNS: Final = {
+    "enqueue_1": "enqueue, 1 caller",
+    "enqueue_64": "enqueue, 64 callers",
+    "bulk_100": "bulk 100",
+    "drain": "drain",
+    "pick_up_p50_ms": "pick-up p50, ms",
+    "pick_up_p99_ms": "pick-up p99, ms",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Peer:
+    """A queue, what it is installed from, and in words what it keeps and drops beside the house."""
+
+    name: str
+    packages: tuple[str, ...]
+    keeps: str
+    drops: str
+    newer_python: bool = False
+
+    @property
+    def module(self) -> str:
+        """Its script."""
+        return "tests.bench.peers." + self.name.replace("-", "_")
+
+
+PEERS: Final = (
+    Peer(
+        name="procrastinate",
+        packages=("procrastinate", "psycopg[binary]"),
+        keeps="finished jobs, an event for each step",
+        drops="leases (a crashed job waits for a manual or periodic rescue)",
+    ),
+    Peer(
+        name="pgqueuer",
+        packages=("pgqueuer[asyncpg]",),
+        keeps="a log row for each status of a job",
+        drops="the job and its payload once it has ended; dedup of an ended key",
+    ),
+    Peer(
+        name="chancy",
+        packages=("chancy", "psycopg[binary]"),
+        keeps="finished jobs until they are pruned",
+        drops="a history of attempts that ended well; writes results behind, in batches",
+    ),
+)
+
+
+def measure(ground: Ground, rounds: int) -> list[dict[str, Any]]:
+    """A row for each that could be measured; a line says who could not."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    about: dict[str, dict[str, str]] = {}
+    installed = {}
+    for peer in PEERS:
+        try:
+            python = python_with(peer.name, peer.packages, newer=peer.newer_python)
+        except NotInstalled as missing:
+            print(missing, flush=True)
+            continue
+        installed[peer.name] = (peer, str(python))
+        about[peer.name] = {"version": version_of(python, peer.name), "keeps": peer.keeps, "drops": peer.drops}
+    about[ourselves.NAME] = ourselves.ABOUT
+    for turn in range(rounds):
+        for name in turned([ourselves.NAME, *installed], turn):
+            try:
+                row = ourselves.measure(ground) if name == ourselves.NAME else run_peer(ground, *installed[name])
+            except (RuntimeError, subprocess.TimeoutExpired) as exc:
+                print(f"{name} failed: {exc}", flush=True)
+                continue
+            found.setdefault(name, []).append(row)
+    return [
+        {"name": name, **about[name], "rounds": rows, **{key: middle([row[key] for row in rows]) for key in COLUMNS}}
+        for name, rows in found.items()
+    ]
+
+
+def run_peer(ground: Ground, peer: Peer, python: str) -> dict[str, Any]:
+    """One run of a peer, on an empty database of its own."""
+    database = ground.empty_database()
+    try:
+        given = {key: str(value) for key, value in conninfo_to_dict(database).items() if value}
+        wanted = {"conninfo": database, **{key: given[key] for key in ("host", "user", "password", "dbname")}}
+        words = [python, "-m", peer.module, json.dumps(wanted)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PEER_SECONDS_MAX, check=False, cwd=ROOT)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.strip()[-600:])
+        row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return row
+    finally:
+        ground.drop(database)
+
+
+def middle(values: Sequence[float | None]) -> float | None:
+    """The median, or None where it has none."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def figures_of(peers: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """P12: the house's engine of each peer, line by line; above 1 is ahead, also for latencies."""
+    ours = next((peer for peer in peers if peer["name"] == ourselves.NAME), None)
+    figures = []
+    for peer in peers:
+        if ours is None or peer is ours:
+            continue
+        for key, words in COLUMNS.items():
+            pairs = [(us[key], them[key]) for us, them in zip(ours["rounds"], peer["rounds"], strict=False)]
+            values = tuple((b / a if key.endswith("_ms") else a / b) for a, b in pairs if a and b)
+            if values:
+                figures.append(Figure(number="P12", what=f"ahead of {peer['name']}: {words}", values=values, goal=1.0))
+    return figures
+
+
+def lines(peers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The table."""
+    yield f"{'side by side, a second':<28}" + "".join(f"{words:>22}" for words in COLUMNS.values())
+    for peer in peers:
+        cells = "".join(f"{'-':>22}" if peer[key] is None else f"{peer[key]:>22,.1f}" for key in COLUMNS)
+        yield f"{peer['name'] + ' ' + peer['version']:<28}{cells}"
+        yield f"    keeps {peer['keeps']}; drops {peer['drops']}"
