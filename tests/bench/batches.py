@@ -1,4 +1,4 @@
-"""P1, P2, P5: the engine without HTTP, and P3: batches over HTTP, each against pgbench running our own SQL in the same round."""
+"""P1, P2, P5, the engine without HTTP, and P3, batches over HTTP, against pgbench running our own SQL in the same round."""
 
 from __future__ import annotations
 

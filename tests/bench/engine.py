@@ -28,7 +28,7 @@ async def engine(database: str) -> AsyncIterator[Ledger]:
     """A ledger on this database, as a house has it."""
     gc.enable()  # run.py switches it off while it is imported
     store = Database(database, pool_size=POOL_SIZE, bounds=Bounds.within(10))
-    ledger = Ledger(run_batch=composition._batches(store, OverdueTurns()), ring=lambda ring: None)
+    ledger = Ledger(run_batch=composition._batches(store, OverdueTurns()), ring=lambda _: None)
     composition._spare_the_collector()
     async with trio.open_nursery() as nursery:
         await nursery.start(ledger.run)

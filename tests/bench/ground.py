@@ -34,7 +34,8 @@ insert into todos (
     endpoint_id, id, queue, source, payload, payload_bytes, max_attempts, state, created_at, updated_at,
     attempt, owner, claimed_at, completed_at
 )
-select %(endpoint)s::uuid, uuid_v7(i.at, (n %% 16384)::integer), %(queue)s, 'api', %(payload)s::text::json, octet_length(%(payload)s::text), 5,
+select %(endpoint)s::uuid, uuid_v7(i.at, (n %% 16384)::integer),
+    %(queue)s, 'api', %(payload)s::text::json, octet_length(%(payload)s::text), 5,
     case when %(done)s::boolean then 'done' else 'pending' end, i.at, i.at,
     case when %(done)s::boolean then 1 else 0 end, case when %(done)s::boolean then 'filler' end,
     case when %(done)s::boolean then i.at end, case when %(done)s::boolean then i.at end

@@ -34,9 +34,7 @@ def held_snapshot(ground: Ground, rounds: int, todos: int) -> Report:
             for side in turned(("clean", "held"), turn):
                 with ground.fresh() as database, open_transaction(database) if side == "held" else nullcontext():
                     (held if side == "held" else clean).append(trio.run(slices, database, todos, lease_seconds))
-        rates = {
-            side: tuple(todos / sum(taken) for taken in runs) for side, runs in (("held", held), ("clean", clean))
-        }
+        rates = {side: tuple(todos / sum(taken) for taken in runs) for side, runs in (("held", held), ("clean", clean))}
         figures.append(
             Figure(
                 number="P7",

@@ -64,7 +64,7 @@ def history(ground: Ground, rounds: int, sizes: Sequence[Size]) -> Report:
             unit="buffers",
         ),
     )
-    points = ((1_000.0, statistics.median(found[name(empty)])),)
+    points: tuple[tuple[float, float], ...] = ((1_000.0, statistics.median(found[name(empty)])),)
     points += tuple((float(size.done), statistics.median(found[name(size)])) for size in sizes)
     curve = Curve(
         name="history",

@@ -78,7 +78,7 @@ Step = tuple[bytes, int, int]
 Script = Generator[Step, bytes, None]
 
 
-def script_of(load: Load) -> Callable[[], Script]:
+def script_of(load: Load) -> Callable[[], Script]:  # noqa: C901 - four short scripts over the same requests
     """What one connection says, answer by answer."""
 
     def request(path: str, body: bytes) -> bytes:
@@ -112,7 +112,9 @@ def script_of(load: Load) -> Callable[[], Script]:
         while True:
             yield create(), load.batch, 0
             answer = yield claim, 0, 0
-            items = [b'{"id":"%s","lease_token":"%s"}' % pair for pair in zip(ids_in(answer), _TOKEN.findall(answer), strict=True)]
+            items = [
+                b'{"id":"%s","lease_token":"%s"}' % pair for pair in zip(ids_in(answer), _TOKEN.findall(answer), strict=True)
+            ]
             if items:
                 yield request("/v1/todos/complete", b'{"items":[%s]}' % b",".join(items)), 0, len(items)
 

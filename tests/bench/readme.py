@@ -1,6 +1,6 @@
 """Writes the README's performance section from the JSON of a run, between its two markers.
 
-    python -m tests.bench.readme FILE.json [PLOTS_DIR]
+python -m tests.bench.readme FILE.json [PLOTS_DIR]
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ def section(found: Mapping[str, Any], plots: Path | None) -> Iterator[str]:
         unit = "" if figure["unit"] == "ratio" else f" {figure['unit']}"
         goal = "" if figure["goal"] is None else f"{'≤' if figure['at_most'] else '≥'} {figure['goal']:g}"
         met = {None: "", True: "met", False: "**not met**"}[figure["met"]]
-        yield f"| {figure['number']} | {figure['what']} | {figure['median']:.3g}{unit} | {least:.3g} to {most:.3g} | {goal} | {met} |"
+        values = f"{figure['median']:.3g}{unit} | {least:.3g} to {most:.3g}"
+        yield f"| {figure['number']} | {figure['what']} | {values} | {goal} | {met} |"
     if found["peers"]:
         yield ""
         yield "| side by side | " + " | ".join(COLUMNS.values()) + " | keeps; drops |"
         yield "|---" * (len(COLUMNS) + 2) + "|"
         for peer in found["peers"]:
-            cells = ["-" if peer[key] is None else f"{peer[key]:,.3g}" if "ms" in key else f"{peer[key]:,.0f}" for key in COLUMNS]
+            cells = [
+                "-" if peer[key] is None else f"{peer[key]:,.3g}" if "ms" in key else f"{peer[key]:,.0f}" for key in COLUMNS
+            ]
             yield f"| {peer['name']} {peer['version']} | " + " | ".join(cells) + f" | {peer['keeps']}; drops {peer['drops']} |"
     if plots:
         yield ""

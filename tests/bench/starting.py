@@ -30,10 +30,9 @@ def starting(ground: Ground, rounds: int) -> Report:
     port = free_port()
     config = directory / "switchboard.toml"
     config.write_text(toml({"server": {"port": port, "state_dir": str(directory / "state")}}))
-    first_answers, idle, crowded = [], [], []
+    idle, crowded = [], []
     open_and_close(config, port)  # makes the state directory and the database
-    for _ in range(rounds):
-        first_answers.append(open_and_close(config, port))
+    first_answers = [open_and_close(config, port) for _ in range(rounds)]
     for _ in range(min(2, rounds)):
         house = opened(config, directory)
         try:
@@ -45,7 +44,14 @@ def starting(ground: Ground, rounds: int) -> Report:
             house.close()
     return Report(
         figures=(
-            Figure(number="P11", what="first answer after `run.py serve`", values=tuple(first_answers), goal=2.0, at_most=True, unit="s"),
+            Figure(
+                number="P11",
+                what="first answer after `run.py serve`",
+                values=tuple(first_answers),
+                goal=2.0,
+                at_most=True,
+                unit="s",
+            ),
             Figure(number="P11", what="resident memory, idle", values=tuple(idle), goal=120, at_most=True, unit="MB"),
             Figure(
                 number="P11",

@@ -27,14 +27,13 @@ def plot(curve: Curve) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         text(WIDTH / 2, 22, curve.title, size=15),
         text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 36, curve.x),
-        f'<text transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle">{escape(curve.y)}</text>',
+        f'<g transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)">{text(0, 0, curve.y)}</g>',
     ]
     for step in range(TICKS + 1):
         y = y_max * step / TICKS
         parts.append(f'<path d="M{LEFT} {y_place(y):.1f}H{WIDTH - RIGHT}" stroke="#dddddd"/>')
         parts.append(text(LEFT - 8, y_place(y) + 4, short(y), anchor="end"))
-    for x in x_ticks(curve, xs):
-        parts.append(text(x_place(x), HEIGHT - BOTTOM + 18, short(x)))
+    parts += [text(x_place(x), HEIGHT - BOTTOM + 18, short(x)) for x in x_ticks(curve, xs)]
     for place, (name, line) in enumerate(curve.lines.items()):
         colour = COLOURS[place % len(COLOURS)]
         path = " ".join(f"{x_place(x):.1f},{y_place(y):.1f}" for x, y in line)

@@ -1,6 +1,6 @@
 """quart-trio under Hypercorn, answering a constant to any JSON POST: the floor of the general stack.
 
-    python -m tests.bench.rivals.bare_quart PORT
+python -m tests.bench.rivals.bare_quart PORT
 """
 
 from __future__ import annotations
