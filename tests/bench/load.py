@@ -24,7 +24,7 @@ import attrs
 
 from tests.bench.words import PAYLOAD, QUEUE
 
-Work = Literal["lifecycle", "batches", "creates", "constant"]
+Work = Literal["lifecycle", "batches", "creates", "drain", "constant"]
 
 LATE_SECONDS_MAX: Final = 30.0
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
@@ -122,12 +122,20 @@ def script_of(load: Load) -> Callable[[], Script]:  # noqa: C901 - four short sc
         while True:
             yield create(), load.batch, 0
 
+    def drain() -> Script:
+        while True:
+            answer = yield claim, 0, 0
+            if (found := _ID.search(answer)) and (token := _TOKEN.search(answer)):
+                path = f"/v1/todos/{found[1].decode()}/complete"
+                yield request(path, b'{"lease_token":"%s"}' % token[1]), 0, 1
+
     def constant() -> Script:
         one = request("/v1/todos", todo())
         while True:
             yield one, 1, 0
 
-    return {"lifecycle": lifecycle, "batches": batches, "creates": creates, "constant": constant}[load.work]
+    scripts = {"lifecycle": lifecycle, "batches": batches, "creates": creates, "drain": drain, "constant": constant}
+    return scripts[load.work]
 
 
 def ids_in(answer: bytes) -> list[bytes]:

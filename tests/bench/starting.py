@@ -95,8 +95,8 @@ def open_and_close(config: Path, port: int) -> float:
 
 def opened(config: Path, directory: Path) -> House:
     """A house that is open."""
-    house = House(process=serve(config), directory=directory, config=config, database=None)
     (directory / "state" / "address").unlink(missing_ok=True)
+    house = House(process=serve(config), directory=directory, config=config, database=None)
     wait_open(house)
     return house
 

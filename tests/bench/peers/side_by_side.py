@@ -11,9 +11,10 @@ from typing import Any, Final
 import attrs
 from psycopg.conninfo import conninfo_to_dict
 
+from switchboard.database.embedded_binaries import carried_programs
 from tests.bench.figures import Figure, turned
 from tests.bench.ground import Ground
-from tests.bench.peers import ourselves
+from tests.bench.peers import ourselves, over_http
 from tests.bench.venvs import NotInstalled, python_with, version_of
 from tests.houses import ROOT
 
@@ -58,6 +59,19 @@ PEERS: Final = (
         drops="the job and its payload once it has ended; dedup of an ended key",
     ),
     Peer(
+        name="oban",
+        packages=("oban", "psycopg[binary]"),
+        keeps="finished jobs for a day, errors of attempts",
+        drops="leases (a crashed node's jobs are rescued once a minute)",
+        newer_python=True,
+    ),
+    Peer(
+        name="absurd-sdk",
+        packages=("absurd-sdk", "absurdctl"),
+        keeps="tasks, runs, checkpoints, leases",
+        drops="waking (it polls each 250 ms), batches",
+    ),
+    Peer(
         name="chancy",
         packages=("chancy", "psycopg[binary]"),
         keeps="finished jobs until they are pruned",
@@ -79,12 +93,17 @@ def measure(ground: Ground, rounds: int) -> list[dict[str, Any]]:
             continue
         installed[peer.name] = (peer, str(python))
         about[peer.name] = {"version": version_of(python, peer.name), "keeps": peer.keeps, "drops": peer.drops}
-    about[ourselves.NAME] = ourselves.ABOUT
+    about |= {ourselves.NAME: ourselves.ABOUT, **over_http.ABOUT}
     for turn in range(rounds):
-        for name in turned([ourselves.NAME, *installed], turn):
+        for name in turned([ourselves.NAME, *over_http.OPEN, *installed], turn):
             try:
-                row = ourselves.measure(ground) if name == ourselves.NAME else run_peer(ground, *installed[name])
-            except (RuntimeError, subprocess.TimeoutExpired) as exc:
+                if name == ourselves.NAME:
+                    row = ourselves.measure(ground)
+                elif name in over_http.OPEN:
+                    row = over_http.measure(ground, name)
+                else:
+                    row = run_peer(ground, *installed[name])
+            except (RuntimeError, NotInstalled, subprocess.TimeoutExpired) as exc:
                 print(f"{name} failed: {exc}", flush=True)
                 continue
             found.setdefault(name, []).append(row)
@@ -99,7 +118,11 @@ def run_peer(ground: Ground, peer: Peer, python: str) -> dict[str, Any]:
     database = ground.empty_database()
     try:
         given = {key: str(value) for key, value in conninfo_to_dict(database).items() if value}
-        wanted = {"conninfo": database, **{key: given[key] for key in ("host", "user", "password", "dbname")}}
+        wanted = {
+            "conninfo": database,
+            "programs": str(carried_programs().directory),
+            **{key: given[key] for key in ("host", "user", "password", "dbname")},
+        }
         words = [python, "-m", peer.module, json.dumps(wanted)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=PEER_SECONDS_MAX, check=False, cwd=ROOT)
         if done.returncode != 0:
@@ -117,11 +140,12 @@ def middle(values: Sequence[float | None]) -> float | None:
 
 
 def figures_of(peers: Sequence[Mapping[str, Any]]) -> list[Figure]:
-    """P12: the house's engine of each peer, line by line; above 1 is ahead, also for latencies."""
-    ours = next((peer for peer in peers if peer["name"] == ourselves.NAME), None)
+    """P12, line by line: in process beside those in process, HTTP beside HTTP; above 1 is ahead, also for latencies."""
+    by_name = {peer["name"]: peer for peer in peers}
     figures = []
     for peer in peers:
-        if ours is None or peer is ours:
+        ours = by_name.get(over_http.HOUSE if peer["name"] == over_http.FASTAPI else ourselves.NAME)
+        if ours is None or peer["name"] in (ourselves.NAME, over_http.HOUSE):
             continue
         for key, words in COLUMNS.items():
             pairs = [(us[key], them[key]) for us, them in zip(ours["rounds"], peer["rounds"], strict=False)]
