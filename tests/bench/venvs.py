@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -56,6 +57,28 @@ def run(words: Sequence[str], name: str, *, cwd: Path | None = None) -> None:
     if done.returncode != 0:
         (*_, last) = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
         raise NotInstalled(f"{name} could not be installed: {re.sub(r'https?://[^ ]+', '…', last)}")
+
+
+def node_with(name: str, packages: Sequence[str]) -> Path:
+    """A directory whose `node_modules` has these packages; made where it is missing. Raises NotInstalled, one line."""
+    directory = cache() / name
+    if directory.exists():
+        return directory
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        raise NotInstalled(f"{name} wants Node.js, which is not installed")
+    aside = cache() / f"{name}.new"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    (aside / "package.json").write_text("{}")
+    run(["npm", "install", "--silent", *packages], name, cwd=aside)
+    aside.rename(directory)
+    return directory
+
+
+def node_version_of(directory: Path, package: str) -> str:
+    """The version of a package in that directory."""
+    version: str = json.loads((directory / "node_modules" / package / "package.json").read_text())["version"]
+    return version
 
 
 def version_of(python: Path, package: str) -> str:

@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -15,7 +16,7 @@ from switchboard.database.embedded_binaries import carried_programs
 from tests.bench.figures import Figure, turned
 from tests.bench.ground import Ground
 from tests.bench.peers import ourselves, over_http
-from tests.bench.venvs import NotInstalled, python_with, version_of
+from tests.bench.venvs import NotInstalled, node_version_of, node_with, python_with, version_of
 from tests.houses import ROOT
 
 PEER_SECONDS_MAX: Final = 180
@@ -38,11 +39,17 @@ class Peer:
     keeps: str
     drops: str
     newer_python: bool = False
+    node: bool = False
 
-    @property
-    def module(self) -> str:
-        """Its script."""
-        return "tests.bench.peers." + self.name.replace("-", "_")
+    def words(self) -> tuple[list[str], Path, str]:
+        """The command that runs it, where, and its version; installed where it is missing. Raises NotInstalled."""
+        script = self.name.replace("-", "_")
+        if self.node:
+            directory = node_with(self.name, self.packages)
+            file = Path(__file__).with_name(f"{script}.mjs")
+            return ["node", str(file)], directory, node_version_of(directory, self.name)
+        python = python_with(self.name, self.packages, newer=self.newer_python)
+        return [str(python), "-m", f"tests.bench.peers.{script}"], ROOT, version_of(python, self.name)
 
 
 PEERS: Final = (
@@ -77,6 +84,20 @@ PEERS: Final = (
         keeps="finished jobs until they are pruned",
         drops="a history of attempts that ended well; writes results behind, in batches",
     ),
+    Peer(
+        name="graphile-worker",
+        packages=("graphile-worker@0.17", "pg"),
+        keeps="jobs that failed",
+        drops="every finished job, all history",
+        node=True,
+    ),
+    Peer(
+        name="pg-boss",
+        packages=("pg-boss@10",),
+        keeps="finished jobs until they are archived",
+        drops="a history of attempts, waking (it polls)",
+        node=True,
+    ),
 )
 
 
@@ -87,12 +108,12 @@ def measure(ground: Ground, rounds: int) -> list[dict[str, Any]]:
     installed = {}
     for peer in PEERS:
         try:
-            python = python_with(peer.name, peer.packages, newer=peer.newer_python)
+            words, directory, version = peer.words()
         except NotInstalled as missing:
             print(missing, flush=True)
             continue
-        installed[peer.name] = (peer, str(python))
-        about[peer.name] = {"version": version_of(python, peer.name), "keeps": peer.keeps, "drops": peer.drops}
+        installed[peer.name] = (words, directory)
+        about[peer.name] = {"version": version, "keeps": peer.keeps, "drops": peer.drops}
     about |= {ourselves.NAME: ourselves.ABOUT, **over_http.ABOUT}
     for turn in range(rounds):
         for name in turned([ourselves.NAME, *over_http.OPEN, *installed], turn):
@@ -113,7 +134,7 @@ def measure(ground: Ground, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def run_peer(ground: Ground, peer: Peer, python: str) -> dict[str, Any]:
+def run_peer(ground: Ground, words: Sequence[str], directory: Path) -> dict[str, Any]:
     """One run of a peer, on an empty database of its own."""
     database = ground.empty_database()
     try:
@@ -123,8 +144,8 @@ def run_peer(ground: Ground, peer: Peer, python: str) -> dict[str, Any]:
             "programs": str(carried_programs().directory),
             **{key: given[key] for key in ("host", "user", "password", "dbname")},
         }
-        words = [python, "-m", peer.module, json.dumps(wanted)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PEER_SECONDS_MAX, check=False, cwd=ROOT)
+        asked = [*words, json.dumps(wanted)]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=PEER_SECONDS_MAX, check=False, cwd=directory)
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip()[-600:])
         row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
