@@ -12,7 +12,7 @@ import trio
 
 import run as composition
 from actors.ledger import Ledger
-from switchboard.commands import Claimed, ClaimNext, Command, Complete, CreateTodo, Outcome, undo_of
+from switchboard.commands import Claimed, ClaimNext, Complete, CreateTodo, Outcome
 from switchboard.database.border import Bounds, Database
 from switchboard.store.overdue_turns import OverdueTurns
 from switchboard.todo import Todo
@@ -54,11 +54,6 @@ def claim_next(batch: int, lease_seconds: int = LEASE_SECONDS) -> ClaimNext:
 def completes(todos: Sequence[Todo]) -> list[Complete]:
     """Their completions, by lease token."""
     return [Complete(endpoint_id=todo.endpoint_id, todo_id=todo.id, lease_token=todo.lease_token) for todo in todos]
-
-
-def undo(todo: Todo) -> Command:
-    """The command that takes a claim back."""
-    return undo_of(todo)
 
 
 def claimed(outcomes: Sequence[Outcome]) -> tuple[Todo, ...]:

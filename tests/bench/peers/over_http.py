@@ -9,6 +9,7 @@ from typing import Any, Final
 from switchboard import VERSION
 from tests.bench import servers
 from tests.bench.ground import Ground
+from tests.bench.load import Work
 from tests.bench.peers.measuring import CALLERS
 
 HOUSE: Final = "switchboard, over HTTP"
@@ -29,7 +30,7 @@ def measure(ground: Ground, name: str) -> dict[str, Any]:
     """One row. Only what the creates left behind is drained."""
     with OPEN[name](ground) as port:
 
-        def rate(work: servers.Work, connections: int) -> float:
+        def rate(work: Work, connections: int) -> float:
             return servers.load_on(port, work, connections=connections, seconds=SECONDS).todos_per_second
 
         return {
