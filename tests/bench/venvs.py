@@ -37,7 +37,7 @@ def python_with(name: str, packages: Sequence[str], *, newer: bool = False) -> P
     python = directory / "bin" / "python"
     if python.exists():
         return python
-    base = next((found for word in OTHER_PYTHONS if (found := shutil.which(word))), None) if newer else sys.executable
+    base = newer_python() if newer else sys.executable
     if base is None:
         raise NotInstalled(f"{name} wants Python 3.12 or newer, and there is none on the PATH")
     aside = cache() / f"{name}.new"
@@ -55,8 +55,20 @@ def run(words: Sequence[str], name: str, *, cwd: Path | None = None) -> None:
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise NotInstalled(f"{name} could not be installed: {exc}") from exc
     if done.returncode != 0:
-        (*_, last) = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        last = next((line for line in reversed(said) if "ERROR" in line), said[-1])
         raise NotInstalled(f"{name} could not be installed: {re.sub(r'https?://[^ ]+', '…', last)}")
+
+
+def newer_python() -> str | None:
+    """A Python from 3.12 on: on the PATH, or installed beside others by pyenv."""
+    beside = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python3"))
+    for word in [*OTHER_PYTHONS, *map(str, beside)]:
+        found = shutil.which(word)
+        # A name on the PATH may be a shim for a version that is not chosen.
+        if found and subprocess.run([found, "-c", ""], capture_output=True, check=False, timeout=30).returncode == 0:
+            return found
+    return None
 
 
 def node_with(name: str, packages: Sequence[str]) -> Path:
