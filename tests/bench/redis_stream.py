@@ -159,6 +159,8 @@ def messages(endpoint: UUID, first: int) -> dict[str, object]:
         "bodies": bodies,
         "hashes": [hashlib.sha256(text).digest() for text in bodies],
         "payloads": None,
+        "kinds": None,
+        "titles": None,
     }
 
 

@@ -11,7 +11,7 @@ from chancy import Chancy, Job, Queue, Worker
 from tests.bench.peers.measuring import BATCH, Tally, drain, enqueue, pick_ups_ms, tell
 
 SECONDS = 2.0
-JOBS = 4_000
+JOBS = 2_000
 CONCURRENCY = 100
 PICK_UPS = 100
 TALLY = Tally()

@@ -12,7 +12,7 @@ from oban.schema import install_sql
 from tests.bench.peers.measuring import BATCH, Tally, drain, enqueue, pick_ups_ms, tell
 
 SECONDS = 2.0
-JOBS = 4_000
+JOBS = 2_000
 LIMIT = 64
 PICK_UPS = 100
 TALLY = Tally()
