@@ -15,6 +15,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -52,10 +53,15 @@ def main(rounds: int) -> int:
     costs = {}
     for who in ("quiet", "all ears"):
         rate = statistics.median(rates[who])
-        costs[who] = 1 - statistics.median(with_them / without for with_them, without in zip(rates[who], alone, strict=True))
+        costs[who] = statistics.median(costs_of(rates[who], alone))
         print(f"{STREAMS} streams ({who}) and {WAITERS} waiting claims: {rate:,.0f} a second, {100 * costs[who]:.1f} % less")
     print(f"P9: at most {100 * COST_MAX:.0f} %")
     return 0 if max(costs.values()) <= COST_MAX else 1
+
+
+def costs_of(rates: Sequence[float], alone: Sequence[float]) -> list[float]:
+    """What they take, as a share, round by round."""
+    return [1 - with_them / without for with_them, without in zip(rates, alone, strict=True)]
 
 
 async def measure(house: House, agent: Agent, rounds: int) -> dict[str, list[float]]:

@@ -47,11 +47,7 @@ def main(entries: int) -> int:
     opener = Opener(directory, lambda: fresh_database(server.conninfo))
     try:
         database = fresh_database(server.conninfo)
-        limits, events, rates = [], [], []
-        for turn in range(ROUNDS):  # in turns, so that all three see the same neighbours
-            limits.append(max(limit(database, clients, events=False) for clients in (1, 2)))
-            events.append(max(limit(database, clients, events=True) for clients in (1, 2)))
-            rates.append(measure(opener, redis, entries, turn))
+        limits, events, rates = measure_rounds(database, opener, redis, entries, ROUNDS, LIMIT_SECONDS)
         print(f"limit of our own batch insert, event and todo   {max(events):>8,.0f} a second")
         print(f"limit of the todos alone                        {max(limits):>8,.0f} a second")
         print(f"stream -> event and todo -> ack                 {max(rates):>8,.0f} a second, of {entries:,} entries")
@@ -63,6 +59,18 @@ def main(entries: int) -> int:
         redis.close()
         server.stop(10)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def measure_rounds(
+    database: str, opener: Opener, redis: RedisServer, entries: int, rounds: int, limit_seconds: float
+) -> tuple[list[float], list[float], list[float]]:
+    """A second, round by round: todos alone, events and todos, entries of a stream."""
+    limits, events, rates = [], [], []
+    for turn in range(rounds):  # in turns, so that all three see the same neighbours
+        limits.append(max(limit(database, clients, limit_seconds, events=False) for clients in (1, 2)))
+        events.append(max(limit(database, clients, limit_seconds, events=True) for clients in (1, 2)))
+        rates.append(measure(opener, redis, entries, turn))
+    return limits, events, rates
 
 
 def fresh_database(superuser: str) -> str:
@@ -82,14 +90,14 @@ def body(number: int) -> str:
     )
 
 
-def limit(database: str, clients: int, *, events: bool) -> float:
+def limit(database: str, clients: int, seconds: float, *, events: bool) -> float:
     """Rows a second that so many clients insert together."""
     with multiprocessing.get_context("spawn").Pool(clients) as pool:
-        done = pool.starmap(insert_for, [(database, events)] * clients)
-    return sum(rows / seconds for rows, seconds in done)
+        done = pool.starmap(insert_for, [(database, seconds, events)] * clients)
+    return sum(rows / taken for rows, taken in done)
 
 
-def insert_for(database: str, events: bool) -> tuple[int, float]:
+def insert_for(database: str, seconds: float, events: bool) -> tuple[int, float]:
     """Inserts batches for a while; rows and seconds."""
     with Session.connect(session_conninfo(database, Bounds.within(10)), autocommit=True, prepare_threshold=0) as session:
         endpoint = session.execute(
@@ -101,7 +109,7 @@ def insert_for(database: str, events: bool) -> tuple[int, float]:
         rows = 0
         began = time.monotonic()
         spent = 0.0
-        while time.monotonic() - began - spent < LIMIT_SECONDS:
+        while time.monotonic() - began - spent < seconds:
             paused = time.monotonic()
             columns = (messages if events else todos)(endpoint[0], rows)
             spent += time.monotonic() - paused
@@ -151,6 +159,8 @@ def messages(endpoint: UUID, first: int) -> dict[str, object]:
         "bodies": bodies,
         "hashes": [hashlib.sha256(text).digest() for text in bodies],
         "payloads": None,
+        "kinds": None,
+        "titles": None,
     }
 
 
