@@ -28,6 +28,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from switchboard.http.exchange import Application, Exchange, serve_exchange
+from switchboard.http.express_framing import HEAD_BYTES_MAX
 from switchboard.http.guarded_stream import LOOK_SECONDS, GuardedStream
 from switchboard.http.hang_ups import HangUps
 from switchboard.supervisor import contain
@@ -42,7 +43,6 @@ OPEN_FILES_RESERVE = 512
 # How long the door waits when the kernel has no room for another connection. The backlog holds them meanwhile.
 ACCEPT_PAUSE_SECONDS = 0.1
 
-HEAD_BYTES_MAX = 32 * 1024
 HTTP2_STREAMS_MAX = 100
 
 # Hypercorn forgets a reset HTTP/2 stream at once while its application may still be running. Beyond this the client is

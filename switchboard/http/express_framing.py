@@ -14,11 +14,11 @@ from typing import Final, Literal
 
 import attrs
 
+from switchboard.http.bodies import LARGE_BODY_BYTES
 from switchboard.http.exchange import is_host
 
 HEAD_BYTES_MAX: Final = 32 * 1024
-BODY_BYTES_MAX: Final = 256 * 1024
-"""Larger bodies take turns in memory (`bodies.LargeBodies`), and one round trip more is nothing beside them."""
+"""In the general lane too."""
 
 _BEGINNING: Final = b"POST /v1/"
 _END: Final = b"\r\n\r\n"
@@ -71,7 +71,7 @@ def read_head(data: bytes | bytearray) -> Head | Verdict:
         or not _NEVER.isdisjoint(headers)
         or connection not in ("keep-alive", "close")
         or not _DIGITS.fullmatch(content_length)
-        or int(content_length) > BODY_BYTES_MAX
+        or int(content_length) > LARGE_BODY_BYTES  # these take turns in memory, beside which the general lane costs nothing
         or not is_host(headers.get("host", "?").encode())
     ):
         return "hand over"

@@ -635,6 +635,19 @@ async def test_the_answer_has_a_deadline(autojump_clock: MockClock, house: House
     assert len(house.store.undone()) == 1
 
 
+async def test_each_has_the_whole_of_it(autojump_clock: MockClock, house: House) -> None:
+    """One timer serves all who wait: whoever came later is ended later, and one who has gone holds up nobody."""
+    house.store.hold("claims")
+    callers = []
+    for _ in range(3):
+        callers.append(house.ask(claim()))
+        await trio.sleep(4)
+    for caller in callers:
+        await caller.answered.wait()
+        assert caller.took_seconds == pytest.approx(ANSWER_SECONDS_MAX)
+    house.store.let_go("claims")
+
+
 async def test_the_deadline_covers_waiting_too(autojump_clock: MockClock, house: House) -> None:
     """Behind batches that do not come back a caller waits no longer; its command is never run then."""
     await occupy(house, "claims", claim)

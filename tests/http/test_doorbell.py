@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from switchboard.http.hearing import Hearing
 from switchboard.http.requests import DoorbellQuery, NoBody
 from switchboard.todo import NOWHERE as NOBODY
 from switchboard.waiting_room import WaitingRoom
-from tests.houses import Agent, House, Opener, no_leftovers, wait_until
+from tests.houses import Agent, House, Opener, wait_until
 from tests.http.asking import CALM, execute, let_lapse, let_window_pass, problem
 from tests.http.listening import Stream, attached, connected, push
 
@@ -32,12 +32,9 @@ RELAY = "application_name = 'switchboard relay' and datname = current_database()
 
 
 @pytest.fixture(scope="module")
-def house(open_directory: Path, new_database: Callable[[], str]) -> Iterator[House]:
+def house(calm_house: House) -> House:
     """A house without sweeps."""
-    opener = Opener(open_directory, new_database)
-    yield opener(settings=CALM)
-    opener.close()
-    no_leftovers(opener.directories)
+    return calm_house
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.http.express_framing import BODY_BYTES_MAX, HEAD_BYTES_MAX, Head, read_head
+from switchboard.http.bodies import LARGE_BODY_BYTES
+from switchboard.http.express_framing import HEAD_BYTES_MAX, Head, read_head
 
 PLAIN = b"POST /v1/todos HTTP/1.1\r\nHost: house:80\r\nAuthorization: Bearer sbk_x\r\nContent-Length: 2\r\n\r\n"
 
@@ -108,7 +109,7 @@ def test_what_is_spelled_otherwise_is_handed_over(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "length", [b"-1", b"+2", b"0x2", b"2, 2", b"2 2", b"", b"\xb2", b"99999999999", b"%d" % (BODY_BYTES_MAX + 1)]
+    "length", [b"-1", b"+2", b"0x2", b"2, 2", b"2 2", b"", b"\xb2", b"99999999999", b"%d" % (LARGE_BODY_BYTES + 1)]
 )
 def test_odd_and_large_lengths_are_handed_over(length: bytes) -> None:
     """Also what is no number to the one and a number to the other."""

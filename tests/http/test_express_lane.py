@@ -10,7 +10,6 @@ import trio
 
 from switchboard.http import bodies, guarded_stream
 from switchboard.http.call import Call, Reply
-from switchboard.http.express_framing import BODY_BYTES_MAX
 from tests.http.door import Client, connections_served, until
 from tests.http.shop import LANES, Lane, Said, claims, open_shop
 
@@ -122,7 +121,7 @@ async def test_a_body_over_the_bound_of_its_route_is_413(monkeypatch: pytest.Mon
     """Before it is here: 200,000 bytes are refused in this lane, more than its share in the other one."""
     monkeypatch.setattr(bodies, "BODY_OVERHEAD_BYTES", 0)
     async with open_shop("express", payload_bytes_max=100_000) as shop:
-        for length in (200_000, BODY_BYTES_MAX + 1):
+        for length in (200_000, bodies.LARGE_BODY_BYTES + 1):
             async with shop.door.client() as client:
                 await client.send(shop.request(length=length))
                 status, headers, _ = await client.read()
